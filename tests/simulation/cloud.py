@@ -15,7 +15,7 @@ from nova.compute import vm_states
 from hashring.ring import Host, Ring
 from ironic_compute import errors
 from ironic_compute.nodes.pins import target_of
-from resource_tracker.node import NodeId
+from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.broker import SILENCE_S, Message
 from tests.simulation.compute import AUDITS_S, PACE
 from tests.simulation.conductor import Conductor
@@ -38,6 +38,7 @@ from tests.simulation.nova import (
 from tests.simulation.operator import Operator
 from tests.simulation.path_checks import PathChecks
 from tests.simulation.placement import Placement
+from tests.simulation.pools import Pools
 from tests.simulation.scheduling import Scheduler
 from tests.simulation.task_checks import TaskChecks
 from tests.simulation.tasks import DETAILED, TaskUsers
@@ -78,6 +79,7 @@ class Cloud(World):
                 )
         self._robbed: dict[str, Host | None] = {}
         self._lagging: dict[tuple[Host, str], tuple[Host, float]] = {}
+        self.pools = Pools(self)
         self.tasks = TaskUsers(self)
         self.task_checks = TaskChecks(self)
         self.scheduler = Scheduler(self)
@@ -266,6 +268,7 @@ class Cloud(World):
         for record in self.nova.services.values():
             record.disabled = False
         self.moves.keep_draining()
+        self.pools.begin_calm()
         self.operator.restart_daemons()
         self.feed_checks.begin_calm()
         self.load.end_the_storm()
@@ -311,13 +314,9 @@ class Cloud(World):
 
     def _node_problems(self) -> Iterator[str]:
         known = self.known()
-        ring = Ring(
-            host
-            for host, service in self.nova.services.items()
-            if service.mapped and host in known and not service.disabled
-        )
         for node, facts in self.ironic.nodes.items():
             row = self.nova.live_row(node)
+            ring = self._ring_of(facts)
             if row is None:
                 yield f'{node} has no row'
             elif row.host not in known:
@@ -327,10 +326,33 @@ class Cloud(World):
                     yield f'{node} is {facts.provision_state}'
                 elif not self.placement.offered.get(node):
                     yield f'{node} is free and not offered'
-                elif row.host != target_of(row, ring):
+                elif ring.hosts and row.host != target_of(row, ring):
                     yield f'{node} is held by {row.host}'
+            elif self._is_in_wrong_pool(row, facts):
+                yield f'{node} with a server is held by {row.host}'
             else:
                 yield from self._pinned_problems(row, facts)
+
+    def _ring_of(self, facts: NodeFacts) -> Ring:
+        """Return the ring of the pool that a node is in."""
+        known, group = self.known(), facts.conductor_group
+        return Ring(
+            host
+            for host, service in self.nova.services.items()
+            if service.mapped
+            and host in known
+            and not service.disabled
+            and self.pools.group_of(host) == group
+        )
+
+    def _is_in_wrong_pool(self, row: NodeRecord, facts: NodeFacts) -> bool:
+        """Return whether a server's node should be in another pool."""
+        is_elsewhere = self.pools.group_of(row.host) != facts.conductor_group
+        return (
+            self.pools.is_on
+            and is_elsewhere
+            and bool(self._ring_of(facts).hosts)
+        )
 
     def _pinned_problems(self, row: NodeRecord, facts: Any) -> Iterator[str]:
         server = self.nova.servers[facts.instance_uuid]

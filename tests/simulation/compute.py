@@ -27,6 +27,7 @@ from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, HostStatus
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
+from ironic_compute.ownership.departures import RETRY_S, Departures
 from ironic_compute.ownership.node_changes import NodeChanges
 from ironic_compute.ownership.node_moves import make_node_moves
 from ironic_compute.ownership.pacing import Pace, RowWriters
@@ -34,7 +35,7 @@ from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.paths.path_health import RABBITMQ
 from ironic_compute.pool import host_aggregates
-from ironic_compute.pool.foreign_hosts import Answer, ForeignHosts
+from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.view import PoolView, RingStatus
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.lost_builds import LostBuilds
@@ -147,7 +148,11 @@ class ComputeWorker(Worker):
         self.reportclient = ReportClient(world, wires.placement)
         self.live_tasks = LiveTasks(self.kernel)
         self.client = Client(
-            world, wires.ironic, self.gate, self.live_tasks.server_at_work
+            world,
+            wires.ironic,
+            self.gate,
+            self.live_tasks.server_at_work,
+            world.pools.node_pool(machine),
         )
         self.compute_nodes: ComputeNodes = makeup.compute_nodes(
             self.gate, self.clock, ROWS_PER_PAGE
@@ -246,7 +251,9 @@ class ComputeWorker(Worker):
             self.services,  # type: ignore[arg-type]
             self.pool,
             lambda host: True,
-            lambda host, nodes: Answer.NONE,
+            lambda host, nodes: self.world.pools.request_nodes(
+                self, host, nodes
+            ),
         )
         writers = RowWriters(1, Inline(self.world))
         settle_s = self.machine.timing.settle_s
@@ -344,6 +351,21 @@ class ComputeWorker(Worker):
             self.machine.timing.settle_s,
             lambda: None,
         )
+        self.departures: Departures = makeup.departures(
+            self.held_nodes,
+            self.client,
+            self.evictor,
+            self.rebalancer.push,
+            self.new_nodes.hold_if_ours,
+            self.feed.request_read,
+            self._cast_given,
+            self.gate,
+            self.clock,
+            RowWriters(1, Inline(self.world)),
+            PACE.push_budget,
+            self._wake_departures,
+        )
+        self._departing = LoopTask(self, 'departures', self._give_nodes)
         self.moves = make_node_moves(
             self.held_nodes,
             self.compute_nodes,
@@ -351,7 +373,7 @@ class ComputeWorker(Worker):
             self.pool,
             self.gate,
             self.evictor,
-            lambda node, host: None,
+            self.departures.find_asker,
             self.machine.timing.settle_s,
             self.clock,
         )
@@ -411,6 +433,8 @@ class ComputeWorker(Worker):
             self.spawn(run)
         self._startup.start()
         self._reports.start()
+        if self.world.pools.is_on:
+            self._departing.start()
 
     def _receives(self) -> bool:
         """``RpcGating.should_receive``."""
@@ -498,6 +522,17 @@ class ComputeWorker(Worker):
             if self.world.environment.has_moves:
                 self._tolerant(self.drain.run_round)
             self.kernel.sleep(ROUND_S)
+
+    def _wake_departures(self) -> None:
+        self._departing.wake()
+
+    def _give_nodes(self) -> float:
+        """``Departures.try_round``."""
+        try:
+            return self.departures.run_round()
+        except FAILURES as exc:
+            self.world.log(f'{self.name}: {exc}')
+            return RETRY_S
 
     def _write_reports(self) -> float:
         """Write to Placement; return the seconds until the next try."""

@@ -37,6 +37,7 @@ from tests.simulation import (
     feed_defects,
     move_defects,
     path_defects,
+    pool_defects,
     task_defects,
 )
 from tests.simulation.broker import Connection, Delivered
@@ -465,6 +466,7 @@ MAKEUPS: dict[str, Makeup] = {
     **feed_defects.MAKEUPS,
     **path_defects.makeups(_agent_with_assignment),
     **move_defects.MAKEUPS,
+    **pool_defects.MAKEUPS,
     **task_defects.MAKEUPS,
 }
 
@@ -507,5 +509,6 @@ SEEDS: dict[str, int] = {
     **feed_defects.SEEDS,
     **path_defects.SEEDS,
     **move_defects.SEEDS,
+    **pool_defects.SEEDS,
     **task_defects.SEEDS,
 }

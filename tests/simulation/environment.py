@@ -21,6 +21,9 @@ PLAIN_COUNT = 1000
 # Only seeds below this have moves, so that the lives of all other seeds, which
 # every change lives, stay the same.
 MOVES_COUNT = 10_000
+# Of these, the ones from here on may have two pools.
+POOLS_FROM = 5_000
+POOLS_CHANCE = 0.5
 # The two values of each option in a mixed world.
 TERMS_S = ((10.0, 40.0), (15.0, 40.0), (10.0, 25.0))
 SETTLES_S = (2.0, 8.0)
@@ -98,6 +101,17 @@ class Environment:
             # Nova may delete the Service of a host while a server comes to it,
             # and no daemon can prevent it.
             self._moves_rng = None
+        # Two pools share Ironic and Nova, and nodes change their pool.
+        may_have_pools = (
+            self.has_moves
+            and seed >= POOLS_FROM
+            and not (self.has_path_faults or self.is_on_folder)
+        )
+        self.has_pools = (
+            may_have_pools and _choose('pools', seed, POOLS_CHANCE) is not None
+        )
+        if self.has_pools:
+            self._folders = None
         if self.has_moves:
             self._task_rng = None
 

@@ -73,7 +73,8 @@ class FeedChecks:
         if self._world.kernel.now_s < self._settled_s:
             return
         worker = self._find_server(facts.uuid)
-        if worker is not None:
+        # No list of its pool contains a node that has left it.
+        if worker is not None and worker.client.is_in_pool(facts):
             self._plan(worker, facts, within_s)
 
     def _plan(
@@ -149,7 +150,8 @@ class FeedChecks:
     def _is_owed(self, worker: Any, node: NodeId) -> bool:
         """Return whether a worker should hold a node, and does not."""
         row = self._world.nova.live_row(node)
-        if row is None or node not in self._world.ironic.nodes:
+        facts = self._world.ironic.nodes.get(node)
+        if row is None or facts is None or not worker.client.is_in_pool(facts):
             return False
         return row.host == worker.host and not worker.held_nodes.row(node)
 

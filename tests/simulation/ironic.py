@@ -342,6 +342,9 @@ class Ironic:
             self.change(node, event, provision_state=after, **more)
 
 
+_ALL_NODES = NodePool()
+
+
 class Client:
     """The `IronicClient` of a worker; changes wait at the gate.
 
@@ -354,8 +357,10 @@ class Client:
         wire: Wire,
         gate: Any,
         server_at_work: Callable[[], str] = str,
+        pool: NodePool = _ALL_NODES,
     ) -> None:
         self._world = world
+        self.pool = pool
         self._server_at_work = server_at_work
         self._ironic: Ironic = world.ironic
         self._wire = wire
@@ -384,7 +389,7 @@ class Client:
     ) -> tuple[NodeFacts, ...]:
         """Return the list of all nodes, which may be short or empty."""
         read_at_s = self._world.kernel.now_s
-        found = self._shorten(self._read(self._ironic.shown))
+        found = self._shorten(self._of_pool(self._read(self._ironic.shown)))
         return tuple(_read_at(facts, read_at_s, None) for facts in found)
 
     def list_changed_nodes(self, since: str | None) -> list[NodeFacts]:
@@ -395,8 +400,11 @@ class Client:
         found = self._read(lambda: self._ironic.changed_since(since or ''))
         return [
             _read_at(facts, read_at_s, facts.updated_at)
-            for facts in self._shorten(found)
+            for facts in self._shorten(self._of_pool(found))
         ]
+
+    def _of_pool(self, found: list[NodeFacts]) -> list[NodeFacts]:
+        return [facts for facts in found if self.is_in_pool(facts)]
 
     def _shorten(self, found: list[NodeFacts]) -> Iterable[NodeFacts]:
         """Return a list, or some of its nodes if something fails."""
@@ -418,16 +426,13 @@ class Client:
     def can_list_all_nodes(self) -> bool:
         return bool(self._read(lambda: True))
 
-    # There is one pool.
-    pool = NodePool()
-
     def is_in_pool(self, facts: NodeFacts) -> bool:
-        """Return True: there is one pool."""
-        return True
+        """See IronicClient."""
+        return self.pool.contains(facts)
 
     def is_in_group(self, conductor_group: str) -> bool:
-        """Return True: there is one pool."""
-        return True
+        """See IronicClient."""
+        return self.pool.may_contain(conductor_group)
 
     def read_node_of_instance(self, server: str) -> NodeFacts | None:
         facts: NodeFacts | None = self._read(

@@ -119,7 +119,7 @@ class AgentProcess(Process):
         self._boot = boot
         makeup = world.makeup
         self.agent = machine.new_agent(
-            makeup.group(world.service, boot, machine.around_request),
+            makeup.group(machine.lock_service, boot, machine.around_request),
             machine.workers,
             machine.timing,
             machine.clock,
@@ -144,8 +144,9 @@ class AgentProcess(Process):
 
     def _leave(self, *, drains: bool) -> None:
         self._kernel.sleep(0.5)  # Time to publish the last record.
-        if drains and self._world.service.up:
-            self._world.service.remove(self._boot)
+        service = self._machine.lock_service
+        if drains and service.up:
+            service.remove(self._boot)
         self._machine.kill(self._world.faults.choose(0.5, 5.0, 40.0), 'left')
         self._kernel.sleep(0.0)
 
@@ -177,6 +178,9 @@ class Machine(Controller, Process):
         Controller.__init__(self, home)
         Process.__init__(self, f'machine {home}')
         self.world = world
+        self.group = ''
+        if world.environment.has_pools and int(home[1:]) % 2 == 0:
+            self.group = 'rack-2'
         rng = world.rng
         self.clock = Clock(
             world.kernel, rng.uniform(1e3, 1e6), rng.uniform(0.99, 1.01)
@@ -194,6 +198,11 @@ class Machine(Controller, Process):
         self.paths = MachinePaths(world.kernel)
         self.steady_until_s = 0.0  # No other cut begins until then.
         self.stays_dead = False
+
+    @property
+    def lock_service(self) -> Any:
+        """The lock service of the agents of this machine's pool."""
+        return self.world.lock_service(self.group)
 
     @property
     def agent(self) -> Agent | None:

@@ -16,6 +16,7 @@ from ironic_compute.gate import LeaseGate
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.unconfirmed_rows import CLOCK_SKEW_S
+from ironic_compute.ownership.departures import Departures
 from ironic_compute.ownership.draining import Draining
 from ironic_compute.ownership.eviction import Evictor
 from ironic_compute.ownership.new_nodes import NewNodes
@@ -65,6 +66,7 @@ class Makeup:
     strays: Callable[..., StrayInstances] = StrayInstances
     evictor: Callable[..., Evictor] = Evictor
     draining: Callable[..., Draining] = Draining
+    departures: Callable[..., Departures] = Departures
     retirement: Callable[..., Retirement] = Retirement
     manager: Callable[..., Manager] = Manager
     rescheduler: Callable[..., Rescheduler] = Rescheduler

@@ -76,7 +76,12 @@ class Moves:
     def _make_zones(self) -> None:
         """Put one host into another availability zone, in some worlds."""
         hosts = list(self._world.homes)
-        if len(hosts) > 2 and self._rng.random() < ZONE_CHANCE:
+        has_pools = self._world.environment.has_pools
+        if (
+            not has_pools
+            and len(hosts) > 2
+            and self._rng.random() < ZONE_CHANCE
+        ):
             other = [hosts.pop(self._rng.randrange(len(hosts)))]
             self._add_zone('zone-2', other)
         self._add_zone('zone-1', hosts)
@@ -247,6 +252,7 @@ class Moves:
             self._world.fail(f'{what}, which is {former.task_state}')
         if former.vm_state not in (vm_states.ACTIVE, vm_states.ERROR):
             self._world.fail(f'{what}, which is {former.vm_state}')
+        self._world.pools.check_move(request, former, record)
         zones = self._zone(former.host), self._zone(record.host)
         if zones[0] != zones[1]:
             self._world.fail(f'{what} from {zones[0]} to {zones[1]}')
@@ -322,6 +328,7 @@ class Moves:
 
         def find_and_race(*args: Any) -> Any:
             found = find(*args)
+            self._world.pools.note_read(found)
             self._race(found.instance.uuid)
             return found
 
@@ -383,6 +390,8 @@ class Moves:
         services, known = self._world.nova.services, self._world.known()
         if not self._is_on or len(self.aggregates) > 1:
             return
+        if self._world.environment.has_pools:
+            return  # The only host of a pool cannot be empty.
         hosts = [h for h in self._world.homes if h in services and h in known]
         if len(hosts) > 1 and self._rng.random() < 0.5:
             self._drained = host = self._rng.choice(hosts)
@@ -406,7 +415,8 @@ class Moves:
             yield f'{self._retired} is retired, and has a Service'
         if self._retired in self._world.known():
             yield f'{self._retired} is retired, and known'
-        if self._is_on:
+        # A pin ends when its node leaves the pool.
+        if self._is_on and not self._world.environment.has_pools:
             yield from self.pins.problems()
         for server in self._servers() if self._is_on else ():
             if server.is_reboot_due and not server.delete_asked:

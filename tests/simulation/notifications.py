@@ -115,7 +115,7 @@ def _message(event: str, facts: NodeFacts, now_s: float) -> dict[str, Any]:
         'instance_uuid': facts.instance_uuid,
         'traits': [],
         'properties': {},
-        'conductor_group': '',
+        'conductor_group': facts.conductor_group,
         'updated_at': (facts.updated_at or '').replace('+00:00', 'Z'),
     }
     return {

@@ -9,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -20,13 +21,15 @@ ROOT = pathlib.Path(__file__).parents[2]
 CLEAN_SEEDS = range(40)
 # The fixed seeds of the command line have no moves.
 MOVES_SEEDS = [s for s in range(1000, 1300) if Environment(s).has_moves]
+POOLS_SEEDS = [s for s in range(5000, 5120) if Environment(s).has_pools]
 # More seeds are tried after the recorded one, which a change of the real
 # modules may have made useless.
 MORE_SEEDS_COUNT = 400
 
 
 @pytest.mark.parametrize(
-    'seed', sorted({*CLEAN_SEEDS, *MOVES_SEEDS, *lives.kept()})
+    'seed',
+    sorted({*CLEAN_SEEDS, *MOVES_SEEDS, *POOLS_SEEDS, *lives.kept()}),
 )
 def test_life(seed: int) -> None:
     """A seed violates no invariant, and all hosts are served again."""
@@ -56,6 +59,12 @@ def test_servers_move_in_some_worlds() -> None:
     lines = [line for story in stories for line in story if ' moves n' in line]
     assert any(line.endswith(': done') for line in lines)
     assert any('is being worked on' in line for line in lines)
+
+
+def test_servers_go_to_another_pool_in_some_worlds() -> None:
+    """Together with their nodes, whose group an operator has changed."""
+    worlds: list[Any] = [lives.run(seed) for seed in POOLS_SEEDS]
+    assert any(world.pools.moved_count for world in worlds)
 
 
 def test_a_seed_is_one_life_in_every_process() -> None:

@@ -58,6 +58,12 @@ class World:
         self.service = backend.new_service(
             self.kernel, makeup.timing.lease_term_s
         )
+        # Pools on other backends, or with other prefixes, share no locks.
+        self._lock_services = {'': self.service}
+        if self.environment.has_pools:
+            self._lock_services['rack-2'] = backend.new_service(
+                self.kernel, makeup.timing.lease_term_s
+            )
         # All workers that have begun to serve, those that might act at the
         # last check, and who acted last for each host.
         self._serving: list[Any] = []
@@ -89,6 +95,10 @@ class World:
             self.faults.repeat(STEPS_PER_S, self._cause_step)
 
     # For all parts of the world
+
+    def lock_service(self, group: str) -> Any:
+        """Return the lock service of the agents of a conductor group."""
+        return self._lock_services[group]
 
     def log(self, what: str) -> None:
         """Add a line to the log of this world."""
@@ -183,20 +193,22 @@ class World:
     def _begin_outage(self, down_s: float) -> None:
         if not self.backend.traits.shared:
             return
-        self.service.up = False
-        if self.backend.traits.forgets:
-            self.service.forget()
+        for service in self._lock_services.values():
+            service.up = False
+            if self.backend.traits.forgets:
+                service.forget()
         self.log(f'lock service down for {down_s:.1f} s')
         self.kernel.later(down_s, self._end_outage)
 
     def _end_outage(self) -> None:
-        self.service.up = True
+        for service in self._lock_services.values():
+            service.up = True
 
     def heal(self) -> None:
         """Begin the calm; in some seeds one machine stays dead."""
         self.log('calm')
         self.faults.calm = True
-        self.service.up = True
+        self._end_outage()
         dead = self._find_lasting_dead()
         for machine in self.machines:
             machine.cut_until_s = 0.0
