@@ -231,7 +231,7 @@ class Evictor:
         try:
             yield
         finally:
-            del self._under_way[server]
+            self._under_way.pop(server, None)
 
     def _evict(
         self, node: NodeId, server: str, target: Host, terms: Terms
