@@ -103,10 +103,11 @@ def redis_with_password(folder: pathlib.Path) -> Secured:
 def zookeeper_with_password(folder: pathlib.Path) -> Secured:
     """ZooKeeper takes any password; it protects the entries of its user."""
     server = _start(folder, 'zookeeper', servers.KINDS['zookeeper'].command)
+    place = f'{server.place}?namespace=ironic-compute'
     return Secured(
         server,
-        f'zookeeper://{USER}:{SECRET}@{server.place}',
-        f'zookeeper://{USER}:{SECRET}wrong@{server.place}',
+        f'zookeeper://{USER}:{SECRET}@{place}',
+        f'zookeeper://{USER}:{SECRET}wrong@{place}',
     )
 
 

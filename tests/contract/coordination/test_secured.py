@@ -21,6 +21,8 @@ CLOCK = SystemClock()
 HOST = Host('c1')
 TERM_S = 5.0
 
+pytestmark = pytest.mark.slow
+
 # The kind of server that a case needs, and how it is made.
 CASES: Mapping[str, tuple[str, Callable[[pathlib.Path], secured.Secured]]] = {
     'etcd with password': ('etcd', secured.etcd_with_password),
