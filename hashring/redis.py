@@ -75,6 +75,8 @@ def confirm(driver: Any) -> None:
         pipe.wait(1, _CONFIRM_MS)
         _, confirmed_count = pipe.execute()
     if not confirmed_count and _has_replicas(driver._client):
+        # The next request asks the Sentinels which one is the master now.
+        driver._client.connection_pool.disconnect()
         raise errors.BackendUnavailable(
             'no replica of Redis has confirmed the write, so its master may '
             'have been replaced'

@@ -15,6 +15,8 @@ from tests.contract.coordination import servers
 
 SIZE = 3
 MASTER_NAME = 'pool'
+# A user beside that of Sentinel and the replicas, who have no password.
+USER, PASSWORD = 'agent', 'letters'
 
 
 class RedisSentinel:
@@ -53,6 +55,7 @@ class RedisSentinel:
         return (
             f'port {port}\nbind 127.0.0.1\ndir {folder}\n'
             f'save ""\nappendonly yes\nrepl-diskless-sync-delay 0\n{replica}'
+            f'user {USER} on >{PASSWORD} ~* &* +@all\n'
         )
 
     def _sentinel(self, folder: pathlib.Path, number: int) -> servers.Server:
@@ -129,6 +132,15 @@ class RedisSentinel:
         places = places[first:] + places[:first]
         others = '&'.join(f'sentinel_fallback={place}' for place in places[1:])
         return f'redis://{places[0]}?sentinel={MASTER_NAME}&{others}'
+
+    def cut_off(self, server: servers.Server) -> None:
+        """Let no replica and no Sentinel reach a server; clients still can."""
+        host, _, port = server.place.rpartition(':')
+        with redis.Redis(
+            host, int(port), username=USER, password=PASSWORD
+        ) as client:
+            client.execute_command('ACL SETUSER default off')
+            client.execute_command('CLIENT KILL USER default')
 
     def leader(self) -> servers.Server:
         """Return the master that a majority of the Sentinels name."""

@@ -59,6 +59,7 @@ class Driver:
 
     def __init__(self, confirmed_count: int, *sentinels: Sentinel) -> None:
         self.beats_count = 0
+        self.is_connected = True
         self.pipe = Pipe(confirmed_count)
         manager = types.SimpleNamespace(sentinels=sentinels)
         self._client = types.SimpleNamespace(
@@ -67,9 +68,13 @@ class Driver:
                 sentinel_manager=manager,
                 service_name='pool',
                 connection_kwargs={},
+                disconnect=self._disconnect,
             ),
         )
         self._make_client = lambda *args: self._client
+
+    def _disconnect(self) -> None:
+        self.is_connected = False
 
     def heartbeat(self) -> None:
         self.beats_count += 1
@@ -89,9 +94,11 @@ def test_heartbeat_waits_for_one_replica() -> None:
 
 
 def test_heartbeat_that_no_replica_has_does_not_count() -> None:
-    """The master may have been replaced, and not know it."""
+    """The master may have been replaced; the next request asks for it."""
+    driver = Driver(0, Sentinel(2))
     with pytest.raises(errors.BackendUnavailable, match='no replica'):
-        beat(Driver(0, Sentinel(2)))
+        beat(driver)
+    assert not driver.is_connected
 
 
 @pytest.mark.parametrize('others', [(None,), (0, None, 1)])
