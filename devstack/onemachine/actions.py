@@ -188,6 +188,14 @@ def _swap(layout: Layout, arguments: Namespace) -> None:
     checks.Checks(Cloud(layout), eventlet=arguments.eventlet).swap()
 
 
+def _migrate(layout: Layout, arguments: Namespace) -> None:
+    from onemachine import migration
+
+    migration.Migration(
+        Cloud(layout), arguments.nodes, arguments.servers
+    ).run()
+
+
 def _bugs(layout: Layout, arguments: Namespace) -> int:
     from onemachine import bugs
 
@@ -288,6 +296,7 @@ ACTIONS: dict[str, Callable[[Layout, Namespace], int | None]] = {
     'demo': _demo,
     'check': _check,
     'swap': _swap,
+    'migrate': _migrate,
     'bugs': _bugs,
     'options': _options,
     'scenario': _scenario,

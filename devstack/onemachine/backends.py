@@ -80,10 +80,7 @@ class Backends:
 
     def _start_rabbitmq(self) -> None:
         folder = self._layout.folder('rabbitmq')
-        port, dist = (
-            self._layout.port('rabbit'),
-            self._layout.port('rabbit_dist'),
-        )
+        port = self._layout.port('rabbit')
         config = folder / 'rabbitmq.conf'
         config.write_text(
             f'listeners.tcp.1 = {ADDRESS}:{port}\n'
@@ -92,23 +89,7 @@ class Backends:
             'disk_free_limit.absolute = 50MB\n'
         )
         (folder / 'enabled_plugins').write_text('[].\n')
-        epmd = {
-            'ERL_EPMD_ADDRESS': ADDRESS,
-            'ERL_EPMD_PORT': str(self._layout.port('epmd')),
-        }
-        environment = self._layout.environment(
-            **epmd,
-            RABBITMQ_NODENAME='cloud@localhost',
-            RABBITMQ_MNESIA_BASE=str(folder / 'mnesia'),
-            RABBITMQ_LOG_BASE=str(folder / 'log'),
-            RABBITMQ_CONFIG_FILE=str(config),
-            RABBITMQ_ENABLED_PLUGINS_FILE=str(folder / 'enabled_plugins'),
-            RABBITMQ_DIST_PORT=str(dist),
-            RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=(
-                '-kernel inet_dist_use_interface {127,0,0,1} '
-                '+sbwt none +sbwtdcpu none +sbwtdio none'
-            ),
-        )
+        environment = rabbitmq_environment(self._layout)
         self._processes.start(
             'epmd', ['epmd'], environment, port=self._layout.port('epmd')
         )
@@ -118,6 +99,25 @@ class Backends:
             environment,
             port=port,
         )
+
+
+def rabbitmq_environment(layout: Layout) -> dict[str, str]:
+    """Return the environment of RabbitMQ, and of rabbitmqctl."""
+    folder = layout.folder('rabbitmq')
+    return layout.environment(
+        ERL_EPMD_ADDRESS=ADDRESS,
+        ERL_EPMD_PORT=str(layout.port('epmd')),
+        RABBITMQ_NODENAME='cloud@localhost',
+        RABBITMQ_MNESIA_BASE=str(folder / 'mnesia'),
+        RABBITMQ_LOG_BASE=str(folder / 'log'),
+        RABBITMQ_CONFIG_FILE=str(folder / 'rabbitmq.conf'),
+        RABBITMQ_ENABLED_PLUGINS_FILE=str(folder / 'enabled_plugins'),
+        RABBITMQ_DIST_PORT=str(layout.port('rabbit_dist')),
+        RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=(
+            '-kernel inet_dist_use_interface {127,0,0,1} '
+            '+sbwt none +sbwtdcpu none +sbwtdio none'
+        ),
+    )
 
 
 def memcached_command(port: int) -> list[str]:

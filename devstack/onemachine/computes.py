@@ -71,10 +71,12 @@ class Computes:
         *,
         eventlet: bool = False,
         nova_conf: pathlib.Path | None = None,
+        maps: bool = True,
     ) -> None:
         """Start our daemons; wait until they serve and are mapped.
 
         :param nova_conf: use this file without a change
+        :param maps: map new hosts to their cell
         """
         self._cloud.coordination.start()
         commands = {}
@@ -86,7 +88,17 @@ class Computes:
                 # A running process has read the former file.
                 self._processes.stop(f'agent-{host}', 90)
             commands[host] = unit_command(_UNIT, self._layout, folder)
-        self._start('agent', commands)
+        self._start('agent', commands, maps=maps)
+
+    def write_agent(self, host: str) -> list[str]:
+        """Write an agent's files; return the arguments that name them.
+
+        The operator's commands need them before the first daemon starts.
+        """
+        folder = self._layout.folder('agents', host)
+        self._write_agent(host, folder, self.nova_conf(host))
+        names = ('nova.conf', 'ironic-compute.conf')
+        return [f'--config-file={folder / name}' for name in names]
 
     def start_peers(self, hosts: Sequence[str]) -> None:
         """Start stock nova-computes; wait until they are up and mapped."""
@@ -103,7 +115,13 @@ class Computes:
             commands[host] = [program, '--config-file', str(path)]
         self._start('peer', commands)
 
-    def _start(self, kind: str, commands: Mapping[str, list[str]]) -> None:
+    def _start(
+        self,
+        kind: str,
+        commands: Mapping[str, list[str]],
+        *,
+        maps: bool = True,
+    ) -> None:
         """Start the processes that do not run, and wait for all."""
         self._refuse_doubles(kind, commands)
         asked = content.Content(self._layout)
@@ -123,7 +141,8 @@ class Computes:
                 self._processes.start(
                     f'{kind}-{host}', commands[host], environment
                 )
-            self._map_new(asked, kind, missing)
+            if maps:
+                self._map_new(asked, kind, missing)
             wait_until(
                 f'{", ".join(missing)} up in Nova',
                 lambda: self._all_serve(asked, kind, missing, begun_s),

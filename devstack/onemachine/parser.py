@@ -87,6 +87,7 @@ def parser() -> argparse.ArgumentParser:
         _add_hosts,
         _add_dials,
         _add_story,
+        _add_migrate,
         _add_bugs,
         _add_chaos,
         _add_tempest,
@@ -259,6 +260,26 @@ def _add_story(commands: _Commands) -> None:
         one = commands.add(name, text, more, name)
         one.add_argument(
             '--eventlet', action='store_true', help='our daemons on eventlet'
+        )
+
+
+def _add_migrate(commands: _Commands) -> None:
+    migrate = commands.add(
+        'migrate',
+        'go from stock nova-computes to a pool, and back',
+        'The steps are those\nthat "ironic-computectl migrate plan" lists: '
+        'three stock nova-computes, a pool\nof three, of two, two stock '
+        'nova-computes, a pool again, one stock nova-compute.\nServers are '
+        'rebooted at each step. All servers there are deleted before.',
+        'migrate',
+        'migrate --nodes 30 --servers 8',
+    )
+    for name, count in (('nodes', 60), ('servers', 20)):
+        migrate.add_argument(
+            f'--{name}',
+            type=_count,
+            default=count,
+            help=f'how many {name} (default: %(default)s)',
         )
 
 
