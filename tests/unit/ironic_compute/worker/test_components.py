@@ -15,6 +15,7 @@ from ironic_compute import errors
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.config import register_opts
 from ironic_compute.gate import LeaseGate
+from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.nodes import records
 from ironic_compute.paths.path_health import PathHealth
 from ironic_compute.pool.view import PoolView
@@ -27,6 +28,8 @@ RECORD = types.SimpleNamespace(id=1)
 
 class _Ironic:
     """An Ironic that cannot filter the nodes of the pool."""
+
+    pool = NodePool()
 
     def __init__(self) -> None:
         self._fake = FakeIronic()
