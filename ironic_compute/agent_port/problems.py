@@ -18,7 +18,8 @@ from ironic_compute import catalogue
 from ironic_compute.agent_port.figures import HostFigures
 
 # A change is in Placement within a second; builds in progress are not counted.
-OLD_DIRTY_S = 60.0
+# An operator who looks at the page has just seen that something is wrong.
+OLD_DIRTY_S = 10.0
 
 
 class Alert(enum.StrEnum):

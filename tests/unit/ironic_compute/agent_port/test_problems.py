@@ -120,7 +120,7 @@ def test_each_fault_shows_on_the_page_and_in_a_metric(name: str) -> None:
 @pytest.mark.parametrize(
     ('alert', 'figures'),
     [
-        (Alert.DIRTY_NODE, HostFigures(dirty=1, oldest_dirty_s=60.0)),
+        (Alert.DIRTY_NODE, HostFigures(dirty=1, oldest_dirty_s=10.0)),
         (Alert.NODE_WITHOUT_CLASS, HostFigures(without_class=1)),
     ],
 )
