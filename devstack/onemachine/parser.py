@@ -313,14 +313,18 @@ def _add_chaos(commands: _Commands) -> None:
     chaos = commands.add(
         'chaos',
         'cause faults under load, and check the results',
-        'All scenarios\nbut paths unless some are named: kills (kill -9), '
+        'All scenarios\nbut paths, seen and planted unless some are named: '
+        'kills (kill -9), '
         'deploys (kill -9 with twenty deploys,\nthen twenty deletes, in '
         'flight), freeze (SIGSTOP), coordination, rabbit,\nmariadb, ironic '
         '(each unavailable for a while), rolling (restarts), idle, join, '
         'bursts (40\nboots at once on 120 nodes, no fault), storm (two faults '
         'at once), cuts (a worker is killed\nbefore and after each request of '
         'a build), paths (TCP proxies cut one service from one\ndaemon, '
-        'later from all, later again and again: some four hours).\n'
+        'later from all, later again and again: some four hours),\nseen '
+        '(each fault has to show on the page, in the metrics, in ctl, fsck '
+        'and log),\nplanted (fsck has to find what was written into the '
+        'databases, and mend its part).\n'
         'Users boot, reboot and delete servers meanwhile. Writes a report. '
         'Exit status 0\nonly if all demands hold.',
         'chaos kills --rounds 20 --seed 7',
@@ -329,6 +333,8 @@ def _add_chaos(commands: _Commands) -> None:
         'chaos storm --nodes 200 --rounds 20 --seed 3 --queues quorum',
         'chaos cuts --nodes 30',
         'chaos paths --nodes 100 --seed 3',
+        'chaos seen --nodes 30',
+        'chaos planted --nodes 300',
         'chaos paths --nodes 100 --services rabbit,ironic --ways refused '
         '--parts one',
     )

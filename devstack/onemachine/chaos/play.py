@@ -4,7 +4,16 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from onemachine.chaos import cuts, growth, outages, paths, scenarios, storm
+from onemachine.chaos import (
+    cuts,
+    growth,
+    outages,
+    paths,
+    planted,
+    scenarios,
+    seen,
+    storm,
+)
 from onemachine.chaos.stage import Plan, Stage
 from onemachine.control import Cloud
 from onemachine.progress import CloudError, print_line
@@ -24,9 +33,11 @@ SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     'storm': storm.storm,
     'cuts': cuts.cuts,
     'paths': paths.paths,
+    'seen': seen.seen,
+    'planted': planted.planted,
 }
-# These take hours, so they run only if they are named.
-_ONLY_NAMED = frozenset({'paths'})
+# These take hours, or leave a broken pool, so they run only if they are named.
+_ONLY_NAMED = frozenset({'paths', 'seen', 'planted'})
 USUAL = tuple(name for name in SCENARIOS if name not in _ONLY_NAMED)
 
 
