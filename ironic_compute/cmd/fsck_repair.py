@@ -10,6 +10,7 @@ deletes nothing because of an error.
 from collections.abc import Callable, Iterable, Sequence
 
 from hashring.ring import Host
+from ironic_compute import catalogue
 from ironic_compute.fsck.findings import Finding
 from ironic_compute.fsck.look import Look, Looker
 from resource_tracker.node import NodeId
@@ -19,6 +20,13 @@ Send = Callable[[Host, Sequence[str], Sequence[NodeId]], None]
 # One audit of a worker reads one half of the records, the next one the other;
 # the third is for what needed both.
 _REQUESTS_MAX = 3
+
+# The worker reads a node with one of these again; the audits see the others.
+_OF_NODES = (
+    catalogue.ALLOCATION_WITHOUT_SERVER,
+    catalogue.VIF_LEFT_BEHIND,
+    catalogue.VOLUME_TARGET_LEFT_BEHIND,
+)
 
 
 def repair(looker: Looker, look: Look, wait_s: float, send: Send) -> Look:
@@ -60,6 +68,6 @@ def servers_of(findings: Iterable[Finding]) -> set[str]:
 
 
 def nodes_of(findings: Iterable[Finding]) -> set[NodeId]:
-    """Return the nodes that have a finding."""
-    nodes = (finding.subject.node for finding in findings)
-    return {node for node in nodes if node is not None}
+    """Return the nodes that may have something of a former server."""
+    found = (f.subject.node for f in findings if f.check in _OF_NODES)
+    return {node for node in found if node is not None}

@@ -128,7 +128,7 @@ def test_repair_asks_the_workers_and_lists_the_rest() -> None:
     command._send = lambda *request: sent.append(request)  # type: ignore[method-assign]
     parsed = command.get_parser('fsck').parse_args(['--repair'])
     assert command.run(parsed) == 0
-    assert sent == [(clouds.C1, [], [clouds.FREE])]
+    assert sent == [(clouds.C1, [], [])]
 
 
 def test_hosts_are_what_the_agents_publish() -> None:

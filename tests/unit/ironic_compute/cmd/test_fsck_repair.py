@@ -73,8 +73,7 @@ def test_holder_is_asked_until_it_has_mended_all() -> None:
     """It gets the servers and nodes that may need a repair."""
     pool = Pool(2)
     assert pool.repair().findings == []
-    node = pool.first.findings[0].subject.node
-    assert pool.sent == [(C2, [clouds.SERVER], [node])] * 2
+    assert pool.sent == [(C2, [clouds.SERVER], [])] * 2
     assert pool.waited_s == [7.0, 7.0]
 
 
@@ -106,6 +105,20 @@ def test_servers_go_to_their_own_host_only() -> None:
     pool.first = dataclasses.replace(pool.first, findings=both)
     pool.repair()
     assert pool.sent == [
-        (C1, ['other'], ['n9']),
-        (C2, [clouds.SERVER], [found.subject.node]),
+        (C1, ['other'], []),
+        (C2, [clouds.SERVER], []),
     ]
+
+
+def test_nodes_with_something_of_a_former_server_are_named() -> None:
+    """The audits see other nodes by themselves."""
+    pool = Pool(1)
+    subject = Subject(node=NodeId('n9'), host=C2)
+    left = Finding(catalogue.VIF_LEFT_BEHIND, subject, '')
+    reserved = dataclasses.replace(left, check=catalogue.NOT_OFFERED)
+    pool.first = dataclasses.replace(pool.first, findings=[left])
+    pool.repair()
+    pool.first = dataclasses.replace(pool.first, findings=[reserved])
+    pool.waited_s.clear()
+    pool.repair()
+    assert pool.sent == [(C2, [], ['n9']), (C2, [], [])]
