@@ -155,18 +155,28 @@ class HeartbeatThread:
 
     def _pass_probation(self) -> bool:
         """Return whether this agent may renew its lease; see `probation`."""
+        if self._connected and self._failures_count:
+            self._read_anew()
         if self._probation is None:
             return True
-        self._group.reconnect()
-        # An empty backend answers, too.
-        with contextlib.suppress(errors.NotInGroup):
-            self._group.members()
         now_s = self._clock.now_s()
         self._probation = self._probation.after_answer(now_s)
         if not self._probation.has_ended(now_s):
             return False
         self._probation = None
         return True
+
+    def _read_anew(self) -> None:
+        """Read the members over a connection that no other request uses.
+
+        If most new connections are reset, one that works is luck, and a
+        heartbeat over it would renew a lease that cannot be kept.
+        """
+        self._group.reconnect()
+        # An empty backend answers, too.
+        with contextlib.suppress(errors.NotInGroup):
+            self._group.members()
+        self._group.reconnect()
 
     def _join_group(self) -> None:
         if not self._connected:

@@ -28,6 +28,8 @@ class Scene:
         self.service = Service(self.clock.now_s, 15.0, CACHE)
         self.slow_s = 0.0
         self.broken: Exception | None = None
+        # How many connections work from now on; None: all do.
+        self.lucky_count: int | None = None
         self.group = FakeGroup(self.service, ME.boot, self._fault)
         self.heartbeat_thread = HeartbeatThread(
             self.group, ME, TIMING, self.clock
@@ -36,10 +38,15 @@ class Scene:
     def _fault(self, where: str) -> None:
         if self.broken is not None:
             raise self.broken
+        if self.lucky_count is not None:
+            used_count = self.group.reconnects_count - self._reconnects_count
+            if used_count > self.lucky_count:
+                raise errors.BackendUnavailable('reset')
         if where == 'after heartbeat':
             self.clock.advance(self.slow_s)
 
     def beat(self, after_s: float = 3.0) -> None:
+        self._reconnects_count = self.group.reconnects_count
         self.clock.advance(after_s)
         self.heartbeat_thread.beat()
 
@@ -262,16 +269,18 @@ def test_lapsed_lease_is_renewed_when_the_backend_answers_steadily(
     for _ in range(4):
         scene.beat()
     assert not scene.held()
-    scene.broken = None
+    scene.broken, failed_count = None, scene.group.reconnects_count
     for count in range(1, 7):
         scene.beat(1.0)
         assert not scene.held()
         # An open connection may work while most new ones are reset.
-        assert scene.group.reconnects_count == count
+        assert scene.group.reconnects_count - failed_count == 2 * count
     for _ in range(3):
         scene.beat(1.0)
     assert scene.held()
-    assert scene.group.reconnects_count == 7
+    reconnects_count = scene.group.reconnects_count
+    scene.beat()
+    assert scene.group.reconnects_count == reconnects_count
 
 
 def test_single_answers_renew_no_lapsed_lease(scene: Scene) -> None:
@@ -316,3 +325,21 @@ def test_agent_that_starts_before_the_backend_is_not_on_probation(
     scene.broken = None
     scene.beat()
     assert scene.held()
+    # A client that has not connected yet cannot read.
+    assert scene.group.reconnects_count == 0
+
+
+def test_heartbeat_after_a_failed_one_needs_two_connections(
+    scene: Scene,
+) -> None:
+    """One that works while most are reset must not renew the lease."""
+    scene.beat()
+    scene.broken = errors.BackendUnavailable('reset')
+    scene.beat()
+    scene.broken = None
+    scene.lucky_count = 1
+    scene.beat()
+    assert scene.heartbeat_thread.state().failure is not None
+    scene.lucky_count = 2
+    scene.beat()
+    assert scene.heartbeat_thread.state().failure is None
