@@ -318,6 +318,7 @@ def _add_chaos(commands: _Commands) -> None:
         'deploys (kill -9 with twenty deploys,\nthen twenty deletes, in '
         'flight), freeze (SIGSTOP), coordination, rabbit,\nmariadb, ironic '
         '(each unavailable for a while), rolling (restarts), idle, join, '
+        'scaling (from\ntwo daemons to five and back, as an autoscaler does), '
         'bursts (40\nboots at once on 120 nodes, no fault), storm (two faults '
         'at once), cuts (a worker is killed\nbefore and after each request of '
         'a build), paths (TCP proxies cut one service from one\ndaemon, '

@@ -20,7 +20,7 @@ _IDLE_S = 120.0
 _LOOK_S = 2.0
 
 
-class _Moves:
+class Moves:
     """Records each change of a node's holder."""
 
     def __init__(self, stage: Stage) -> None:
@@ -76,7 +76,7 @@ def join(stage: Stage) -> None:
 
 def _join_one(stage: Stage, host: str) -> None:
     before = stage.evidence.snapshot()
-    looker = _Moves(stage)
+    looker = Moves(stage)
     begun_s = time.monotonic()
     with looker.seen():
         stage.start([host])
