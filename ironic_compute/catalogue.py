@@ -413,7 +413,7 @@ LEASE_LAPSED = Check(
 )
 CHANGE_NOT_IN_PLACEMENT = Check(
     'change-not-in-placement',
-    'A change of a node has not been written to Placement for a minute.',
+    'A change of a node has not been written to Placement for ten seconds.',
     'search the log of the daemon that serves host {host} for "Placement"; it '
     'names the node and the reason',
 )
