@@ -98,5 +98,6 @@ def test_a_backend_that_is_away(tmp_path: pathlib.Path) -> None:
         place = f'127.0.0.1:{closed.getsockname()[1]}'
         done = _list_hosts(tmp_path, f'redis://{place}')
     assert done.returncode == 1
-    assert f'{place}, and it does not answer (nothing for 7 s)' in done.stderr
+    assert f'{place}, and it does not answer (connect: ' in done.stderr
+    assert 'Connection refused' in done.stderr
     assert done.stderr.count('\n') == 1
