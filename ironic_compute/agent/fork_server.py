@@ -26,7 +26,11 @@ from ironic_compute.agent.child import (
     start_process,
 )
 from ironic_compute.agent.exit_codes import EX_FILES_CHANGED
-from ironic_compute.agent.parent_process import adopt_orphans
+from ironic_compute.agent.parent_process import (
+    adopt_orphans,
+    read_children,
+    reap_if_ended,
+)
 from ironic_compute.agent.process_activity import Standstill, read_activity
 
 LOG = logging.getLogger(__name__)
@@ -61,6 +65,7 @@ class ForkServer:
         self._is_ready = False
         # The pipes of the worker that was requested and has not answered.
         self._requested: Pipes | None = None
+        self._children: set[int] = set()  # When it was requested.
         self._forked: Child | None = None
         self._expect_answer()
 
@@ -139,6 +144,7 @@ class ForkServer:
 
     def _send_request(self, to: socket.socket) -> None:
         self._requested = Pipes(has_metrics=self._has_metrics)
+        self._children = read_children()
         self._expect_answer()
         with self._requested.lend_worker_fds() as fds:
             try:
@@ -226,6 +232,7 @@ class ForkServer:
         if self._requested is not None:
             self._requested.close()
             adopt_orphans(False)
+            self._reap_unanswered()
         if self._process is not None and self._socket is not None:
             self._process.kill()
             _wait(self._process)
@@ -233,6 +240,16 @@ class ForkServer:
             self._due_s = max(self._due_s, self._clock.now_s() + _HOLD_OFF_S)
         self._process = self._socket = self._requested = None
         self._is_ready = False
+
+    def _reap_unanswered(self) -> None:
+        """Reap a worker that has ended before it could answer.
+
+        The agent starts no other process while a worker is requested, so a
+        new child is that worker. oslo.reports cannot report of a process with
+        a child that was not reaped.
+        """
+        for pid in read_children() - self._children:
+            reap_if_ended(pid)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int | None:

@@ -9,8 +9,10 @@ This module imports nothing else of the project, because a worker calls it
 before it chooses threads or eventlet.
 """
 
+import contextlib
 import ctypes
 import os
+import pathlib
 import signal
 
 _PR_SET_PDEATHSIG = 1
@@ -34,6 +36,24 @@ def adopt_orphans(adopts: bool) -> None:
     :raises OSError: the kernel refuses it
     """
     _prctl(_PR_SET_CHILD_SUBREAPER, int(adopts))
+
+
+def read_children() -> set[int]:
+    """Return the processes that this one has started or adopted.
+
+    They include those that have ended and were not reaped. It is empty if the
+    kernel does not tell.
+    """
+    with contextlib.suppress(OSError):
+        children = pathlib.Path(f'/proc/self/task/{os.getpid()}/children')
+        return {int(pid) for pid in children.read_text().split()}
+    return set()
+
+
+def reap_if_ended(pid: int) -> None:
+    """Remove a child that has ended from the kernel's table of processes."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
 
 
 def _prctl(option: int, value: int) -> None:

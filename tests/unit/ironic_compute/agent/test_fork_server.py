@@ -22,6 +22,7 @@ from hashring.ring import Host
 from hashring.workers import HostRetired, WorkerExited, WorkerServing
 from ironic_compute.agent.child import ForkedProcess, Pipes
 from ironic_compute.agent.fork_server import ForkServer
+from ironic_compute.agent.parent_process import read_children
 from ironic_compute.agent.worker_processes import WorkerProcesses
 
 HOME, OTHER = Host('c1'), Host('c2')
@@ -107,6 +108,12 @@ def make(caplog: pytest.LogCaptureFixture) -> Iterator[Make]:
             workers.kill(host)
 
 
+def has_ended(pid: int) -> bool:
+    """Return whether a child has ended and was not reaped."""
+    state = pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(') ')[2]
+    return state.startswith('Z')
+
+
 def wait_for(workers: WorkerProcesses, kind: type) -> Any:
     """Return the first event of a kind; fail if none comes."""
     for _ in range(300):
@@ -114,12 +121,6 @@ def wait_for(workers: WorkerProcesses, kind: type) -> Any:
             if isinstance(event, kind):
                 return event
     raise AssertionError(f'no {kind.__name__}')
-
-
-def children() -> set[int]:
-    """Return the processes that this one started or adopted."""
-    with open(f'/proc/self/task/{os.getpid()}/children') as found:
-        return {int(pid) for pid in found.read().split()}
 
 
 def serve(workers: WorkerProcesses, host: Host) -> int:
@@ -162,10 +163,10 @@ def test_forked_worker_is_a_child_of_the_agent(
     workers = make('patient')
     pid = serve(workers, HOME)
     assert '(forked)' in caplog.text
-    assert children() >= {pid, fork_server_of(workers)}
+    assert read_children() >= {pid, fork_server_of(workers)}
     workers._workers[HOME].child.down.write(b'end\n')
     assert wait_for(workers, WorkerExited) == WorkerExited(HOME, 7, None, 1)
-    assert pid not in children()
+    assert pid not in read_children()
 
 
 def test_signal_that_ended_a_forked_worker_is_known(make: Make) -> None:
@@ -176,7 +177,7 @@ def test_signal_that_ended_a_forked_worker_is_known(make: Make) -> None:
     assert wait_for(workers, WorkerExited).status == -signal.SIGTERM
     pid = serve(workers, HOME)
     workers.kill(HOME)
-    assert pid not in children()
+    assert pid not in read_children()
     assert workers.events(0) == []
 
 
@@ -225,6 +226,7 @@ def test_host_is_served_though_the_fork_server_fails(
     serve(workers, HOME)
     assert why in caplog.text
     assert '(new)' in caplog.text
+    assert not any(map(has_ended, read_children()))
 
 
 def test_fork_server_that_loads_for_too_long_is_given_up(
@@ -302,7 +304,7 @@ def test_fork_server_takes_the_place_of_the_spare_worker(make: Make) -> None:
 
 def test_worker_whose_host_is_dropped_meanwhile_is_killed(make: Make) -> None:
     """It was requested, and its host was stopped before it was there."""
-    strangers = children()
+    strangers = read_children()
     workers = make('patient')
     serve(workers, HOME)
     workers.start(OTHER, tenure=2)
@@ -312,18 +314,18 @@ def test_worker_whose_host_is_dropped_meanwhile_is_killed(make: Make) -> None:
     assert server is not None
     turn_until(workers, lambda: server._requested is None)
     # The fork server and the worker of the home host.
-    assert len(children() - strangers) == 2
+    assert len(read_children() - strangers) == 2
 
 
 def test_close_ends_the_fork_server_for_good(make: Make) -> None:
     """No process is left, and none is started."""
-    strangers = children()
+    strangers = read_children()
     workers = make('patient')
     serve(workers, HOME)
     workers.kill(HOME)
     workers.close()
     workers.events(0)
-    assert children() == strangers
+    assert read_children() == strangers
 
 
 def test_forked_workers_leave_no_open_pipes(make: Make) -> None:
