@@ -203,9 +203,9 @@ SEEDS: dict[str, int] = {
     'half alive alone': 1001,
     'one answer ends a failure': 1394,
     'half alive for a moment': 1019,
-    'half alive again and again': 1280,
+    'half alive again and again': 1308,
     'old answer counts as a proof': 1077,
-    'sick agent adopts': 1075,
+    'sick agent adopts': 1280,
     'half-alive agent keeps its home': 1007,
     'allocation deleted once': 1081,
 }
