@@ -484,7 +484,7 @@ SEEDS: dict[str, int] = {
     'hand-back before the worker stopped': 6,
     'draining past the lease': 150,
     'exit of an older tenure believed': 0,
-    'own term counts': 2153,
+    'own term counts': 1437,
     'forgotten host comes back': 4206,
     'foreign folder believed': 1000,
     'row saved without the gate': 816,

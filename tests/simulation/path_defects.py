@@ -17,7 +17,6 @@ from hashring.ring import Host
 from ironic_compute.paths.path_health import PathHealth
 from tests.simulation.handlers import Manager
 from tests.simulation.makeup import Makeup, with_parts
-from tests.simulation.paths import PATHS
 
 
 class MovesAfterAMoment(HalfAliveWatch):
@@ -42,19 +41,6 @@ class MovesAtTheFirstProof(HalfAliveWatch):
     ) -> Cause | None:
         self._proven_since_s = dict.fromkeys(states, -math.inf)
         return super()._find_cause(states, view, now_s)
-
-
-class BelievesOldProofs(HalfAliveWatch):
-    """The proof of an earlier failure counts for a later one."""
-
-    def _note_old_proofs(
-        self, paths: tuple[Path, ...], view: View, now_s: float
-    ) -> None:
-        self._failing = PATHS
-        super()._note_old_proofs(paths, view, now_s)
-
-    def _list_published_paths(self, view: View) -> frozenset[Path]:
-        return frozenset(PATHS)
 
 
 class NeedsNoProof(HalfAliveWatch):
@@ -180,7 +166,6 @@ def makeups(
         'half alive after a moment': _with_watch(MovesAfterAMoment),
         'half alive at the first proof': _with_watch(MovesAtTheFirstProof),
         'half alive without a proof': _with_watch(NeedsNoProof),
-        'proof of an earlier failure counts': _with_watch(BelievesOldProofs),
         'half alive alone': _with_watch(LetsGoAlone),
         'one answer ends a failure': with_parts(path_health=ForgetsFailures),
         'half alive for a moment': _with_watch(ReturnsAtOnce),
@@ -199,7 +184,6 @@ SEEDS: dict[str, int] = {
     'half alive after a moment': 1002,
     'half alive at the first proof': 1020,
     'half alive without a proof': 1045,
-    'proof of an earlier failure counts': 2468,
     'half alive alone': 1001,
     'one answer ends a failure': 1394,
     'half alive for a moment': 1019,
