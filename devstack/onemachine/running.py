@@ -18,7 +18,8 @@ from onemachine.progress import CloudError, step
 KINDS = ('agent', 'peer')
 
 
-_TITLE = 'ironic-compute-worker: host '
+_PROG = 'ironic-compute-worker: '
+_TITLE = f'{_PROG}host '
 
 
 def worker_host(pid: int) -> str | None:
@@ -30,6 +31,16 @@ def host_of(words: Sequence[str]) -> str | None:
     """Return the host in the title of a worker, or None."""
     title = ' '.join(words).strip()
     return title.removeprefix(_TITLE) if title.startswith(_TITLE) else None
+
+
+def kind_of(words: Sequence[str]) -> str:
+    """Return what a child of an agent is, by its title."""
+    title = ' '.join(words).strip()
+    if (host := host_of(words)) is not None:
+        return f'worker for {host}'
+    if title.startswith(_PROG):
+        return title.removeprefix(_PROG)  # Fork server, spare, or paths.
+    return 'starting worker'
 
 
 class Running:

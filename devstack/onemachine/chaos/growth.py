@@ -9,7 +9,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 
-from onemachine import running
+from onemachine import processes, running
 from onemachine.chaos.scenarios import HOSTS
 from onemachine.chaos.stage import ALL_HOSTS, Stage
 from onemachine.progress import print_line, step, wait_until
@@ -145,8 +145,7 @@ def _cpu_s(stage: Stage) -> dict[str, float]:
         for number, pid in enumerate(stage.running.family(host)):
             text = pathlib.Path(f'/proc/{pid}/stat').read_text()
             fields = text.rpartition(')')[2].split()
-            served = running.worker_host(pid)
-            kind = f'worker for {served}' if served else 'spare'
+            kind = running.kind_of(processes.arguments(pid))
             found[f'{kind if number else "agent"} of {host}'] = (
                 int(fields[11]) + int(fields[12])
             ) / tick

@@ -82,6 +82,20 @@ def test_host_of_a_worker_is_in_its_title(words, host):
     assert running.host_of(words) == host
 
 
+@pytest.mark.parametrize(
+    ('words', 'kind'),
+    [
+        (['ironic-compute-worker: host c1', ''], 'worker for c1'),
+        (['ironic-compute-worker: fork server', ''], 'fork server'),
+        (['ironic-compute-worker: spare', ''], 'spare'),
+        (['python', '/v/bin/ironic-compute-worker', ''], 'starting worker'),
+    ],
+)
+def test_children_of_an_agent_are_told_apart(words, kind):
+    """The CPU of a fork server is not counted as that of a spare worker."""
+    assert running.kind_of(words) == kind
+
+
 def test_servers_are_counted_or_named():
     """``boot`` takes a number or a name."""
     assert naming.server_names('web') == ['web']

@@ -19,13 +19,14 @@ _AGENT = textwrap.dedent(
     entry()
     """
 )
-# Writes down its arguments, then what it gets from the agent.
+# Writes down its arguments, then what it gets from the agent. As fork server
+# it ends at once.
 _WORKER = textwrap.dedent(
     """
     import json, os, pathlib, sys
     folder = pathlib.Path(__file__).parent
-    (folder / 'arguments.new').write_text(json.dumps(sys.argv[1:]))
-    os.rename(folder / 'arguments.new', folder / 'arguments')
+    with (folder / 'started').open('a') as started:
+        started.write(json.dumps(sys.argv[1:]) + '\\n')
     for line in sys.stdin:
         (folder / 'view.new').write_text(line)
         os.rename(folder / 'view.new', folder / 'view')
@@ -103,14 +104,24 @@ def test_worker_gets_all_options_of_the_agent(
     agent: subprocess.Popen[str], folder: pathlib.Path
 ) -> None:
     """Credentials may be in a folder that only an option names."""
-    arguments = json.loads(_read(folder / 'arguments'))
-    assert arguments[:5] == [
-        '--config-file',
-        f'{folder}/nova.conf',
-        '--config-dir',
-        f'{folder}/conf.d',
-        '--debug',
-    ]
+    started = _read(folder / 'started').splitlines()
+    for arguments in map(json.loads, started):
+        assert arguments[:5] == [
+            '--config-file',
+            f'{folder}/nova.conf',
+            '--config-dir',
+            f'{folder}/conf.d',
+            '--debug',
+        ]
+
+
+def test_fork_server_is_tried_first(
+    agent: subprocess.Popen[str], folder: pathlib.Path
+) -> None:
+    """Without an option; the worker is a program because it has ended."""
+    server, worker = _read(folder / 'started').splitlines()[:2]
+    assert '--fork-fd' in json.loads(server)
+    assert '--report-fd' in json.loads(worker)
 
 
 def test_no_signal_ends_the_agent_unless_it_is_told_to_stop(
