@@ -365,6 +365,7 @@ class Agent:
                 opens_s=self.assignment.opens_s(now_s),
                 confirmed_mappings=tuple(sorted(self.pool.confirmed_mappings)),
                 doubted_paths=self._path_proofs.doubted_paths,
+                member_homes=tuple(sorted(self.pool.member_homes)),
             )
         )
         self._published = self._member(now_s)

@@ -66,6 +66,8 @@ class Pool:
         # The marks of hosts that were ever forgotten, to be published.
         self.marks: Marks = ()
         self.confirmed_mappings = frozenset(confirmed_mappings)
+        # The home hosts of all members, as of the newest member list.
+        self.member_homes: frozenset[Host] = frozenset()
         self._derive()
 
     def update_members(
@@ -183,7 +185,8 @@ class Pool:
         # agents do not, because its entry outlives a dead agent by a term.
         self._set_forgotten(self._home, is_forgotten=self._is_home_retired)
         self.marks = tuple(sorted(self._marks.items()))
-        present = {m.home for m in self._view.members} | {self._home}
+        self.member_homes = frozenset(m.home for m in self._view.members)
+        present = self.member_homes | {self._home}
         for host in present:
             # The worker of a present agent creates its host's Service, so a
             # record that there is none was read too early.

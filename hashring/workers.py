@@ -45,6 +45,9 @@ class WorkerView:
     """The hosts that an operator has confirmed to be mapped, sorted."""
     doubted_paths: tuple[Path, ...] = ()
     """The paths that fail for another agent: they are to be tested now."""
+    member_homes: tuple[Host, ...] = ()
+    """The home hosts of all agents in the group, also of those that are half
+    alive or are ending, sorted."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -148,6 +148,7 @@ def decode_view(line: bytes) -> workers.WorkerView:
         opens_s=raw['opens_s'],
         confirmed_mappings=tuple(raw['vouched']),
         doubted_paths=tuple(map(Path, raw.get('doubted_paths', ()))),
+        member_homes=tuple(raw.get('member_homes', ())),
     )
 
 

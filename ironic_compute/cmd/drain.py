@@ -68,6 +68,8 @@ def order(host: Host, request: Callable[[Host], str | None]) -> None:
 
 def describe(host: Host, plan: Plan) -> str:
     """Return what is left to be moved, and one reason, as a sentence."""
+    if not any(move.node or move.server for move in plan):
+        return f'Host {host} is empty. {plan[0].why_not}'
     nodes = [move for move in plan if move.node]
     with_server = sum(move.server is not None for move in nodes)
     sentence = (
@@ -279,6 +281,18 @@ def check_others_are_up(host: Host, members: Iterable[Member]) -> None:
         )
 
 
+def describe_absence(host: Host, members: Iterable[Member]) -> str | None:
+    """Return that a host's daemon is up, but does not serve it; else None."""
+    for member in members:
+        if member.home == host and host not in member.serving:
+            return (
+                f'The daemon of host {host} on {member.machine} is up, and '
+                f'does not serve its host now. The host is retired when that '
+                f'daemon serves it again, or when you have stopped it there'
+            )
+    return None
+
+
 class HostRetire(_EmptyingCommand):
     """Give all nodes of a host to other hosts, then remove the host for good.
 
@@ -293,7 +307,11 @@ class HostRetire(_EmptyingCommand):
     RETIRES = True
 
     def _check_members(self, host: Host) -> None:
-        check_others_are_up(host, read_members())
+        members = tuple(read_members())
+        check_others_are_up(host, members)
+        absence = describe_absence(host, members)
+        if absence is not None:
+            print(absence, file=self.app.stderr)
 
     def _request(self, host: Host, limit: int | None) -> str | None:
         from ironic_compute.ownership import peer_rpc

@@ -130,10 +130,23 @@ class Draining:
     def plan(self) -> list[PlannedMove]:
         """Return what is left to be moved from this host, and what waits.
 
-        It is the same before and during a drain.
+        It is the same before and during a drain. If the order is to retire
+        the host, and its own daemon has to do that, an entry without a node
+        and a server says so.
         """
+        return self._plan_moves() + self._list_wait()
+
+    def _plan_moves(self) -> list[PlannedMove]:
         moves = self._planner.plan_moves(self._ring_of_others())
         return moves + self._list_homeless(move.server for move in moves)
+
+    def _list_wait(self) -> list[PlannedMove]:
+        """Return why the host cannot be ended now, if it is to be retired."""
+        order = read_order(self._services.find_record(self._held_nodes.host))
+        if order is None or not order.retires:
+            return []
+        why = self._retirement.why_waits()
+        return [] if why is None else [PlannedMove('', None, None, why)]
 
     def _ring_of_others(self) -> Ring:
         """Return the ring as it is when this host is disabled."""
@@ -179,7 +192,7 @@ class Draining:
         is_settled = status.agreed and status.settled_for_s >= self._settle_s
         if not is_settled or self._held_nodes.host in status.ring.hosts:
             return
-        plan = self.plan()
+        plan = self._plan_moves()
         self._move_some(plan, order)
         if order.retires:
             self._end_host(is_empty=not plan)

@@ -24,7 +24,8 @@ from resource_tracker.node import NodeId
 class PlannedMove:
     """One node that another host should hold.
 
-    :param node: the node; empty for a server that is on no node of the host
+    :param node: the node; empty for a server that is on no node of the host,
+        and for what the retirement of an empty host waits for
     :param server: the server on it; None if the node is free
     :param target: the host that gets the node; None without any other host
     :param why_not: why it is not moved now; None: it is moved in this round

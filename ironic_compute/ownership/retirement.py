@@ -2,7 +2,12 @@
 """Retirement: a drained host that is empty leaves the pool and Nova.
 
 The worker that serves the host ends it, whether the host is at home there or
-adopted. The order of the requests is the protocol:
+adopted. A host that is adopted although its own agent is in the group waits
+for that agent: it is half alive, or its worker keeps dying, and its next
+worker would make a new Service. When it serves the host again, its worker ends
+the host; if it leaves the group, the worker of the adopted host does.
+
+The order of the requests is the protocol:
 
 #. The host has been empty for a while: no node, no server. Before that, a
    message or a write that is late may still need its worker.
@@ -71,6 +76,8 @@ class Retirement:
     :param delete_api_records: see the function of that name
     :param services_changed: has the Service records read again soon
     :param send_to_agent: sends a message to the agent; it may be lost
+    :param is_own_agent_away: returns whether the host's own agent is in the
+        group, and this worker belongs to another agent
     :param quiet_s: seconds for which the host must be empty
     :param moves: notes the end of the host; it lasts from when it was empty
     """
@@ -83,12 +90,14 @@ class Retirement:
     _delete_api_records: Callable[[Host], None]
     _services_changed: Callable[[], None]
     _send_to_agent: Callable[[HostRetired], None]
+    _is_own_agent_away: Callable[[], bool]
     _quiet_s: float = QUIET_S
     _moves: MoveLog = attrs.field(factory=NoMoveLog)
 
     def __attrs_post_init__(self) -> None:
         self._empty_since_s = math.inf
         self._is_deleting = False
+        self._has_logged_wait = False
 
     def report(self) -> None:
         """Tell the agent that its host has ended, if it has."""
@@ -110,12 +119,35 @@ class Retirement:
         :param is_empty: whether the worker holds no node
         """
         now_s = self._clock.now_s()
-        if not (is_empty and self._is_unused()):
+        # The wait begins anew whenever the host's own agent is listed. The
+        # file backend leaves out a member now and then.
+        if not (is_empty and self._may_end() and self._is_unused()):
             self._empty_since_s = math.inf
             return
         self._empty_since_s = min(self._empty_since_s, now_s)
         if now_s - self._empty_since_s >= self._quiet_s:
             self._end()
+
+    def why_waits(self) -> str | None:
+        """Return why this worker does not end its host now, or None.
+
+        Any thread may call; it does not block.
+        """
+        if not self._is_own_agent_away():
+            return None
+        return (
+            f'Host {self._host} is retired when its own daemon, which is up, '
+            f'serves it again, or when that daemon is stopped; see '
+            f'"ironic-computectl host list"'
+        )
+
+    def _may_end(self) -> bool:
+        """Return whether no other worker is to end the empty host."""
+        why = self.why_waits()
+        if why is not None and not self._has_logged_wait:
+            LOG.info('Not retired yet: %(why)s', {'why': why})
+        self._has_logged_wait = why is not None
+        return why is None
 
     def _is_unused(self) -> bool:
         """Read from Nova whether the host has neither nodes nor servers."""
@@ -145,6 +177,8 @@ class Retirement:
         order = read_order(record)
         is_wanted = order is not None and order.retires
         if record is None or not is_wanted or not self._is_unused():
+            return
+        if self._is_own_agent_away():
             return
         self._gate.wait()
         self._is_deleting = True

@@ -46,6 +46,7 @@ class PoolView:
         self._known: tuple[Host, ...] = ()
         self._confirmed_mappings: frozenset[Host] = frozenset()
         self._doubted_paths: frozenset[Path] = frozenset()
+        self._member_homes: frozenset[Host] = frozenset()
         self._agreed_since_s: float | None = None
         self._agreed_until_s = 0.0
         self._ring_since_s = clock.now_s()
@@ -75,6 +76,7 @@ class PoolView:
             is_stale |= was_agreed and view.agreed_since_s is None
             self._confirmed_mappings = frozenset(view.confirmed_mappings)
             self._doubted_paths = frozenset(view.doubted_paths)
+            self._member_homes = frozenset(view.member_homes)
             self._known = view.known
             self._agreed_since_s = view.agreed_since_s
             self._agreed_until_s = view.agreed_until_s
@@ -94,6 +96,13 @@ class PoolView:
     def is_doubted(self, path: Path) -> bool:
         """Return whether another agent fails to reach a service."""
         return path in self._doubted_paths
+
+    def has_member(self, home: Host) -> bool:
+        """Return whether the own agent of a host is in the group.
+
+        That agent may be half alive, so that another one serves the host.
+        """
+        return home in self._member_homes
 
     def ring_status(self) -> RingStatus:
         """Return the ring with its age and agreement.

@@ -433,6 +433,14 @@ class Components:
         """Start a read of Nova's Service records; does not block."""
         self._service_thread.wake()
 
+    def is_own_agent_away(self) -> bool:
+        """Return whether the host was adopted, and its own agent is a member.
+
+        That agent is half alive, or its worker keeps dying.
+        """
+        tenure = self._tenure
+        return not tenure.is_home and tenure.pool.has_member(tenure.host)
+
     def send_to_agent(self, message: pipe.Message) -> None:
         """Send a message to the agent; it may be lost; does not block."""
         self._hooks.send(message)

@@ -113,6 +113,7 @@ class ServerMoves:
             delete_api_records,
             components.read_services_soon,
             components.send_to_agent,
+            components.is_own_agent_away,
             moves=components.moves,
         )
         return Draining(

@@ -337,6 +337,7 @@ class ComputeWorker(Worker):
             lambda host: None,
             lambda: None,
             self.machine.workers.report,
+            self._is_own_agent_away,
             QUIET_S,
         )
         self.drain = makeup.draining(
@@ -387,6 +388,11 @@ class ComputeWorker(Worker):
             LOST_S,
             self._begin_task,
         )
+
+    def _is_own_agent_away(self) -> bool:
+        """``Components.is_own_agent_away``."""
+        is_home = self.host == self.machine.home
+        return not is_home and self.pool.has_member(self.host)
 
     def _begin_task(self, name: str, act: Callable[[], None]) -> None:
         task = self.spawn(act)

@@ -166,6 +166,14 @@ class RetiresWithoutItsAgent(Retirement):
         pass
 
 
+class RetiresBesideTheOwnAgent(Retirement):
+    """An adopted host is ended although its own agent is half alive."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._is_own_agent_away = lambda: False
+
+
 class WritesReportsWithoutPins(ComputeNodes):
     """A row is written without the pin that it had."""
 
@@ -227,6 +235,9 @@ MAKEUPS: Mapping[str, Makeup] = {
     'agent of a retired host not told': with_parts(
         retirement=RetiresWithoutItsAgent
     ),
+    'adopted host retired beside its agent': with_parts(
+        retirement=RetiresBesideTheOwnAgent
+    ),
     'row written without its pin': with_parts(
         compute_nodes=WritesReportsWithoutPins
     ),
@@ -249,6 +260,7 @@ SEEDS: Mapping[str, int] = {
     'servers left on a drained host': 1030,
     'host retired with servers': 1268,
     'agent of a retired host not told': 1200,
+    'adopted host retired beside its agent': 1185,
     'row written without its pin': 1025,
     'pinned node pushed away': 1025,
     'pinned node pushed to a drained host': 1309,

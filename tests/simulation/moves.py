@@ -398,9 +398,6 @@ class Moves:
             others = [m for m in self._world.machines if m.home != host]
             is_last = all(machine.stays_dead for machine in others)
             retires = self._rng.random() < 0.5 and not is_last
-            # Its daemon would make the host anew when it is well again; the
-            # manual says to stop it first.
-            retires = retires and not self._is_half_alive(host)
             order = DrainOrder(retires=retires)
             services[host].disabled = True
             services[host].disabled_reason = order.reason()
@@ -409,14 +406,6 @@ class Moves:
             for machine in self._world.machines:
                 # Nobody starts it again after its end.
                 machine.stays_dead |= machine.home == self._retired
-
-    def _is_half_alive(self, home: Host) -> bool:
-        return any(
-            machine.agent is not None
-            and machine.agent._half_alive.is_half_alive
-            for machine in self._world.machines
-            if machine.home == home
-        )
 
     def problems(self) -> Iterator[str]:
         """Yield the servers whose user still waits, and a drain's rest."""

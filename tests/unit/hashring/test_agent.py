@@ -413,6 +413,16 @@ def test_retired_host_of_a_dead_agent_is_forgotten(world: World) -> None:
     assert agent(one).assignment.leaving is None
 
 
+def test_workers_read_whose_agents_are_in_the_group(world: World) -> None:
+    """An adopted host has no agent of its own there, once its term is over."""
+    run(world, 60)
+    one, two = world.machines
+    assert view(one, C1).member_homes == (C1, C2)
+    two.kill(200.0)
+    run(world, 60)
+    assert view(one, C2).member_homes == (C1,)
+
+
 def test_confirmed_mapping_outlives_agents(world: World) -> None:
     """A confirmed mapping reaches both disks and all later workers."""
     run(world, 20)

@@ -26,6 +26,7 @@ def test_view_can_be_written_as_json() -> None:
         'opens_s': {'c1': 20.0},
         'confirmed_mappings': [],
         'doubted_paths': [],
+        'member_homes': [],
     }
 
 

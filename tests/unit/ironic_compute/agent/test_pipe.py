@@ -33,6 +33,7 @@ VIEW = WorkerView(
     known=(Host('c1'), Host('c2'), Host('c3')),
     opens_s={Host('c3'): 20.0},
     confirmed_mappings=(Host('c2'),),
+    member_homes=(Host('c1'), Host('c2')),
 )
 
 
@@ -54,10 +55,10 @@ def test_view_survives_the_pipe():
 def test_view_of_an_agent_from_before_an_upgrade_is_heard():
     """A view without newer keys is decoded; new nodes are not placed."""
     told = json.loads(pipe.encode_view(VIEW))
-    del told['agreed_since_s'], told['agreed_until_s']
+    del told['agreed_since_s'], told['agreed_until_s'], told['member_homes']
     heard = pipe.decode_view(json.dumps(told).encode())
     assert heard == dataclasses.replace(
-        VIEW, agreed_since_s=None, agreed_until_s=0.0
+        VIEW, agreed_since_s=None, agreed_until_s=0.0, member_homes=()
     )
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An operator's order to empty a host, and what is said meanwhile."""
 
+import dataclasses
 import types
 from typing import Any
 
@@ -164,3 +165,25 @@ def test_server_on_no_node_is_shown() -> None:
         'Host c1 has 0 nodes left, 0 of them with a server. Server s3 is on '
         'no node'
     )
+
+
+def test_empty_host_that_waits_is_not_counted() -> None:
+    """The sentence of its worker says what it waits for."""
+    wait = PlannedMove('', None, None, 'It waits for its own daemon')
+    assert drain.rows([wait]) == [
+        ('-', '-', '-', 'It waits for its own daemon')
+    ]
+    assert _wait([RETIRING, None], [[wait]]) == [
+        'Host c1 is empty. It waits for its own daemon'
+    ]
+
+
+def test_retirement_that_will_wait_is_announced() -> None:
+    """The own daemon is up, and another one serves the host."""
+    own = Member(C1, Boot('1'), machine='m1')
+    other = Member(Host('c2'), Boot('2'), serving=(C1, Host('c2')))
+    sentence = drain.describe_absence(C1, [other, own]) or ''
+    assert sentence.startswith('The daemon of host c1 on m1 is up, and does')
+    serving = dataclasses.replace(own, serving=(C1,))
+    assert drain.describe_absence(C1, [other, serving]) is None
+    assert drain.describe_absence(C1, [other]) is None

@@ -46,6 +46,7 @@ class Drained(Desk):
         rows: Any = self.one.rows
         self.sent: list[Any] = []
         self.api_error: Exception | None = None
+        self.is_own_agent_away = False
         retirement = Retirement(
             C1,
             rows,
@@ -55,6 +56,7 @@ class Drained(Desk):
             self._delete_api_records,
             lambda: self.changes.append('read again'),
             self.sent.append,
+            lambda: self.is_own_agent_away,
             moves=self.one.moves,
         )
         self.draining = Draining(
@@ -495,3 +497,63 @@ def test_host_is_not_retired_when_the_lease_ends_in_between(
     )
     retired.draining.try_round()
     assert 'destroyed' not in retired.changes
+
+
+def test_adopted_host_waits_for_its_own_daemon(
+    retired: Drained, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That daemon would make a new Service when it serves its host again."""
+    caplog.set_level('INFO')
+    retired.is_own_agent_away = True
+    _run(retired, 200.0)
+    assert not retired.changes
+    (move,) = retired.draining.plan()
+    assert (move.node, move.server, move.target) == ('', None, None)
+    assert 'when its own daemon, which is up, serves' in (move.why_not or '')
+    assert caplog.text.count('Not retired yet: Host c1') == 1
+    retired.is_own_agent_away = False
+    assert not retired.draining.plan()
+    _run(retired, 90.0)
+    assert not retired.changes
+    _run(retired, 10.0)
+    assert 'destroyed' in retired.changes
+
+
+def test_daemon_that_is_seen_once_begins_the_wait_anew(
+    retired: Drained,
+) -> None:
+    """A member list may lack it for a moment."""
+    _run(retired, 60.0)
+    retired.is_own_agent_away = True
+    _run(retired, 5.0)
+    retired.is_own_agent_away = False
+    _run(retired, 90.0)
+    assert not retired.changes
+
+
+def test_daemon_that_comes_at_the_last_moment_keeps_its_service(
+    retired: Drained,
+) -> None:
+    """The requests before the delete of the Service may take a minute."""
+    _run(retired, 90.0)
+    services: Any = retired.one.services
+    read = services.read_record
+
+    def come(host: Host) -> Any:
+        retired.is_own_agent_away = True
+        return read(host)
+
+    services.read_record = come
+    retired.draining.run_round()
+    assert retired.changes == ['mapping deleted']
+
+
+def test_drained_host_does_not_wait_for_its_own_daemon(
+    desk: Drained,
+) -> None:
+    """Only a retirement does."""
+    desk.is_own_agent_away = True
+    desk.order()
+    desk.draining.run_round()
+    desk.one.rebalancer.run_round()
+    assert not desk.draining.plan()

@@ -52,3 +52,22 @@ def test_confirmed_mapping_makes_services_stale_once() -> None:
         )
     assert len(calls) == 1
     assert pool.confirmed_mappings == {C2}
+
+
+def test_newest_view_says_whose_agents_are_in_the_group() -> None:
+    """Those of an older view may have left it."""
+    pool = PoolView(ManualClock(start_s=0.0))
+    for homes in ((), (C1, C2), (C1,)):
+        pool.update(
+            WorkerView(
+                9.0,
+                ring=(),
+                agreed_since_s=None,
+                known=(C1, C2),
+                member_homes=homes,
+            )
+        )
+        assert (pool.has_member(C1), pool.has_member(C2)) == (
+            C1 in homes,
+            C2 in homes,
+        )

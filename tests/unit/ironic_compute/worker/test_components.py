@@ -7,10 +7,12 @@ import types
 from typing import Any
 
 import nova.conf
+import pytest
 from nova import objects
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
+from hashring.workers import WorkerView
 from ironic_compute import errors
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.config import register_opts
@@ -50,17 +52,18 @@ class _Ironic:
 class _Process:
     """The process around the components: its hooks and what they did."""
 
-    def __init__(self, ironic: _Ironic) -> None:
+    def __init__(self, ironic: _Ironic, *, is_home: bool = True) -> None:
         register_opts(nova.conf.CONF)
         clock = SystemClock()
+        self.pool = pool = PoolView(clock)
         self.sent: list[pipe.Message] = []
         self.exits: list[int] = []
         self.has_exited = threading.Event()
         tenure = Tenure(
             Host('c1'),
-            True,
+            is_home,
             LeaseGate(clock, math.inf),
-            PoolView(clock),
+            pool,
             clock,
         )
         hooks = WorkerHooks(self.sent.append, self._note_start, self._exit)
@@ -102,6 +105,26 @@ def test_a_pool_that_ironic_cannot_filter_ends_the_worker() -> None:
     assert pipe.CannotStart('no shards') in process.sent
     assert process.exits == [exit_codes.EX_CONFIG]
     assert threading.main_thread() not in ironic.checked_by
+
+
+@pytest.mark.parametrize('is_home', [True, False])
+def test_only_an_adopted_host_has_its_own_agent_elsewhere(
+    *, is_home: bool
+) -> None:
+    """If that agent is in the group at all."""
+    process = _Process(_Ironic(), is_home=is_home)
+    assert not process.components.is_own_agent_away()
+    for homes, is_away in ((('c1', 'c2'), not is_home), (('c2',), False)):
+        process.pool.update(
+            WorkerView(
+                deadline_s=math.inf,
+                ring=(),
+                agreed_since_s=None,
+                known=(),
+                member_homes=tuple(map(Host, homes)),
+            )
+        )
+        assert process.components.is_own_agent_away() == is_away
 
 
 def test_leaving_stops_rpc_and_ends_the_process() -> None:
