@@ -23,7 +23,7 @@ LOG = logging.getLogger(__name__)
 
 # Seconds. A shorter disagreement about the ring is normal: an agent may just
 # have started, or its workers read Nova's Services later than others.
-_DISAGREEMENT_S = 60.0
+_DISAGREEMENT_S = 10.0
 # A service that is restarted fails for some seconds.
 _PATH_FAILS_S = 20.0
 
@@ -95,7 +95,7 @@ class OperatorLog:
             )
 
     def log_disagreement(self, others: Sequence[Member], now_s: float) -> None:
-        """Log once which members disagree about the ring, after 60 seconds.
+        """Log once which members disagree about the ring, after ten seconds.
 
         :param others: the members with another ring than this agent or with
             none; empty if all agree

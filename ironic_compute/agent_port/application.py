@@ -157,14 +157,20 @@ class Application:
 
     def _page(self, snapshot: Snapshot) -> Answer:
         status = snapshot.status
-        others = (m for m in status.members() if m.boot != status.me.boot)
-        answers = self._peers.read(others)
+        me = status.me
+        answers = self._peers.read(
+            each
+            for each in status.members()
+            if each.boot != me.boot and peers.is_reachable(each, me.machine)
+        )
         # What a worker here says is newer than what its former agent says.
         known = {**answers.figures, **self._figures(snapshot)}
         with self._computing:
             newest = Query(limit=peers.MOVES_COUNT)
             moves = newest.newest([*self._read_moves(newest), *answers.moves])
-            html = page.render(status, known, self._clock.now_s(), moves)
+            html = page.render(
+                status, known, self._clock.now_s(), moves, answers.silent
+            )
         # A name in UTF-8 may have been cut in the middle.
         return Answer(http.HTTPStatus.OK, html.encode(errors='replace'), _HTML)
 

@@ -10,7 +10,7 @@ that.
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import jinja2
 
@@ -19,7 +19,7 @@ from hashring.group import Member
 from hashring.paths import Path
 from hashring.ring import Host
 from ironic_compute.agent_port import figures, problems
-from ironic_compute.agent_port.peers import split_url
+from ironic_compute.agent_port.peers import is_reachable
 from ironic_compute.agent_port.state import utc
 from ironic_compute.journal.moves import Move
 
@@ -62,7 +62,7 @@ class MemberRow:
     agrees: bool | None
     """Whether it has the same ring; None: it has published none."""
     url: str
-    """Of its status page; '' if it has none for others."""
+    """Of its status page; '' if this machine cannot reach it."""
     paths: tuple[tuple[Path, bool | None], ...]
     """Each service, and whether the daemon reaches it; None: not known."""
 
@@ -72,13 +72,15 @@ def render(
     known: Mapping[Host, figures.HostFigures],
     now_s: float,
     moves: Sequence[Move] = (),
+    silent: Collection[Host] = (),
 ) -> str:
     """Return the page as HTML.
 
     :param known: the figures of the hosts whose worker has answered
     :param moves: the newest moves of the pool, as far as known
+    :param silent: the home hosts of daemons whose port does not answer
     """
-    found = problems.find_problems(status, known, now_s)
+    found = problems.find_problems(status, known, now_s, silent)
     since_s = status.agreed_since_s
     return _template().render(
         status=status,
@@ -154,12 +156,13 @@ def _host_rows(
 
 
 def _member_rows(status: AgentStatus) -> Iterator[MemberRow]:
+    machine = status.me.machine
     for member in sorted(status.members(), key=lambda each: each.home):
         yield MemberRow(
             member=member,
             is_me=member.boot == status.me.boot,
             agrees=member.ring == status.ring.digest if member.ring else None,
-            url=member.page if split_url(member.page) else '',
+            url=member.page if is_reachable(member, machine) else '',
             paths=tuple((path, _reaches(member, path)) for path in _PATHS),
         )
 

@@ -2,10 +2,12 @@
 """Figures of other agents' hosts, and their moves, read from their ports.
 
 Only while somebody looks at the status page. An agent publishes the URL of its
-port with its membership, unless the port is on a loopback address. What an
-answer says of nodes counts for the hosts that its agent publishes to serve and
-for no others. An answer that is late, malformed or missing leaves a host
-without figures, or leaves moves out.
+port with its membership; one of a loopback address is read on its own machine
+only. What an answer says of nodes counts for the hosts that its agent
+publishes to serve and for no others. An answer that is late, malformed or
+missing leaves a host without figures, or leaves moves out. A port that gives
+no answer at all is the first sign that its agent has died: its lease ends
+later.
 """
 
 import collections
@@ -16,7 +18,7 @@ import ipaddress
 import json
 import threading
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from oslo_log import log as logging
 
@@ -40,18 +42,15 @@ _ANSWER_MAX_BYTES = 1 << 20
 
 
 def published_url(address: str, port: int, machine: str) -> str:
-    """Return the URL of an agent's port for other machines.
+    """Return the URL of an agent's port.
 
     :param address: on which the port is served; may be a name
     :param machine: the name of this machine
-    :returns: '' if other machines cannot reach it
     """
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
-        return '' if address == 'localhost' else f'http://{address}:{port}/'
-    if ip.is_loopback:
-        return ''
+        return f'http://{address}:{port}/'
     if ip.is_unspecified:
         return f'http://{machine}:{port}/'
     return (
@@ -74,12 +73,49 @@ def split_url(url: str) -> tuple[str, int] | None:
     return machine, port
 
 
-@dataclasses.dataclass(slots=True)
-class PeerAnswers:
-    """What the ports of other agents have answered so far."""
+def is_reachable(member: Member, machine: str) -> bool:
+    """Return whether a machine can reach the port of an agent.
 
-    figures: dict[Host, HostFigures] = dataclasses.field(default_factory=dict)
-    moves: list[Move] = dataclasses.field(default_factory=list)
+    An agent on a loopback address is reached on its own machine only.
+    """
+    place = split_url(member.page)
+    if place is None:
+        return False
+    return member.machine == machine or not _is_loopback(place[0])
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == 'localhost'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PeerAnswer:
+    """What the port of one agent has answered.
+
+    :param is_silent: it did not answer at all
+    """
+
+    home: Host
+    figures: Mapping[Host, HostFigures] = dataclasses.field(
+        default_factory=dict
+    )
+    moves: Sequence[Move] = ()
+    is_silent: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PeerAnswers:
+    """What the ports of other agents have answered so far.
+
+    :param silent: the home hosts of those whose port did not answer
+    """
+
+    figures: Mapping[Host, HostFigures]
+    moves: Sequence[Move]
+    silent: frozenset[Host]
 
 
 class PeerReader:
@@ -97,41 +133,32 @@ class PeerReader:
         """Return the figures of all hosts that these agents serve, and moves.
 
         Blocks for less than a second, however many do not answer.
+
+        :param members: agents whose port this machine can reach
         """
-        waiting = collections.deque(
-            each for each in members if split_url(each.page) is not None
-        )
-        figures: list[dict[Host, HostFigures]] = []
-        moves: list[list[Move]] = []
+        waiting = collections.deque(members)
+        found: list[PeerAnswer] = []
         ends_s = self._clock.now_s() + _ALL_MAX_S
         threads = [
-            self._start(waiting, figures, moves)
+            self._start(waiting, found)
             for _ in range(len(waiting))
             if self._places.acquire(blocking=False)
         ]
         for thread in threads:
             thread.join(max(ends_s - self._clock.now_s(), 0.0))
         waiting.clear()
-        # Threads that are late may still add to the lists.
-        return PeerAnswers(
-            {h: each for some in tuple(figures) for h, each in some.items()},
-            [move for some in tuple(moves) for move in some],
-        )
+        # Threads that are late may still add to the list.
+        return _combine(tuple(found))
 
     def _start(
-        self,
-        waiting: collections.deque[Member],
-        figures: list[dict[Host, HostFigures]],
-        moves: list[list[Move]],
+        self, waiting: collections.deque[Member], found: list[PeerAnswer]
     ) -> threading.Thread:
         def read_some() -> None:
             try:
                 # Another thread may take the last one first.
                 with contextlib.suppress(IndexError):
                     while True:
-                        member = waiting.popleft()
-                        figures.append(read_member(member))
-                        moves.append(read_moves_of(member))
+                        found.append(read_peer(waiting.popleft()))
             finally:
                 self._places.release()
 
@@ -146,18 +173,34 @@ class PeerReader:
         return thread
 
 
-def read_member(member: Member) -> dict[Host, HostFigures]:
-    """Return the figures of the hosts that one agent serves; empty if none."""
-    return parse_answer(_get(member, PATH), member.serving)
+def _combine(found: Sequence[PeerAnswer]) -> PeerAnswers:
+    return PeerAnswers(
+        {h: figures for each in found for h, figures in each.figures.items()},
+        [move for each in found for move in each.moves],
+        frozenset(each.home for each in found if each.is_silent),
+    )
 
 
-def read_moves_of(member: Member) -> list[Move]:
-    """Return the newest moves of the machine of one agent; empty if none."""
-    return parse_moves(_get(member, MOVES_PATH))
+def read_peer(member: Member) -> PeerAnswer:
+    """Ask the port of one agent for the figures of its hosts, and for moves.
+
+    The moves are those of its machine.
+    """
+    nodes = _get(member, PATH)
+    if nodes is None:
+        return PeerAnswer(member.home, is_silent=True)
+    return PeerAnswer(
+        member.home,
+        parse_answer(nodes, member.serving),
+        parse_moves(_get(member, MOVES_PATH) or b''),
+    )
 
 
-def _get(member: Member, path: str) -> bytes:
-    """Return what the port of an agent answers; empty if nothing."""
+def _get(member: Member, path: str) -> bytes | None:
+    """Return what the port of an agent answers; empty if it is an error.
+
+    :returns: None if there is no answer
+    """
     where = split_url(member.page)
     if where is None:
         return b''
@@ -173,7 +216,7 @@ def _get(member: Member, path: str) -> bytes:
             'The port of the daemon of %(home)s did not answer: %(why)r',
             {'home': member.home, 'why': exc},
         )
-        return b''
+        return None
     finally:
         connection.close()
 

@@ -8,7 +8,7 @@ find, too, has the same name and cure here as there. Pure.
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from hashring.agent_status import AgentStatus
@@ -25,6 +25,7 @@ OLD_DIRTY_S = 10.0
 class Alert(enum.StrEnum):
     """The alerts that the page knows the causes of, by their names."""
 
+    DOWN = 'IronicComputeDown'
     MAIN_LOOP_STUCK = 'IronicComputeMainLoopStuck'
     LEASE_LOST = 'IronicComputeLeaseLost'
     BACKEND_FAILS = 'IronicComputeBackendFails'
@@ -87,14 +88,19 @@ class Problem:
 
 
 def find_problems(
-    status: AgentStatus, figures: Mapping[Host, HostFigures], now_s: float
+    status: AgentStatus,
+    figures: Mapping[Host, HostFigures],
+    now_s: float,
+    silent: Collection[Host] = (),
 ) -> list[Problem]:
     """Return all problems that the agent can see, the worst first.
 
     :param figures: those of the hosts whose worker has answered
+    :param silent: the home hosts of daemons whose port does not answer
     """
     return [
         *_of_agent(status, now_s),
+        *_of_peers(silent),
         *_of_hosts(status, now_s),
         *_of_pool(status),
         *_of_workers(status, figures, now_s),
@@ -129,6 +135,15 @@ def _of_agent(status: AgentStatus, now_s: float) -> Iterator[Problem]:
             Alert.HALF_ALIVE,
             f'This daemon has given its hosts away, because it does not reach '
             f'{status.lost_path} and others do.',
+        )
+
+
+def _of_peers(silent: Collection[Host]) -> Iterator[Problem]:
+    for home in sorted(silent):
+        yield Problem(
+            Alert.DOWN,
+            f'The port of the daemon of {home} does not answer: if it has '
+            f'died, another daemon serves {home} when its lease has ended.',
         )
 
 

@@ -22,14 +22,14 @@ OTHER = Member(Host('c3'), Boot('c3.1'), machine='m3', ring='other')
 def test_disagreeing_members_are_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A disagreement of 60 seconds is logged once, with its members."""
+    """A disagreement of ten seconds is logged once, with its members."""
     caplog.set_level(logging.INFO)
     operator_log = OperatorLog(C1, 0.0)
     for now_s in range(10, 200):
         operator_log.log_disagreement([NONE, OTHER], float(now_s))
     (said,) = caplog.messages
     assert said == (
-        'The pool has not agreed on its hosts for 60 s and takes no new '
+        'The pool has not agreed on its hosts for 10 s and takes no new '
         'nodes: c2 on m2 has no ring yet, c3 on m3 has another ring'
     )
 
@@ -52,21 +52,21 @@ def test_different_lease_terms_are_logged_once(
     assert said.endswith('lease_term_s: c1 15 s, c3 40 s')
 
 
-def test_each_disagreement_has_its_own_minute(
+def test_each_disagreement_has_its_own_ten_seconds(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each disagreement must itself last 60 seconds to be logged."""
+    """Each disagreement must itself last ten seconds to be logged."""
     caplog.set_level(logging.INFO)
     operator_log = OperatorLog(C1, 0.0)
-    for now_s in range(0, 300, 50):
+    for now_s in range(0, 60, 10):
         operator_log.log_disagreement([NONE], float(now_s))
-        operator_log.log_disagreement([], now_s + 49.0)
+        operator_log.log_disagreement([], now_s + 9.0)
     assert not caplog.messages
-    operator_log.log_disagreement([NONE], 300.0)
-    operator_log.log_disagreement([NONE], 360.0)
-    operator_log.log_disagreement([], 361.0)
-    operator_log.log_disagreement([NONE], 362.0)
-    operator_log.log_disagreement([NONE], 422.0)
+    operator_log.log_disagreement([NONE], 60.0)
+    operator_log.log_disagreement([NONE], 70.0)
+    operator_log.log_disagreement([], 71.0)
+    operator_log.log_disagreement([NONE], 72.0)
+    operator_log.log_disagreement([NONE], 82.0)
     assert len(caplog.messages) == 2
 
 

@@ -134,7 +134,7 @@ def test_hosts_of_other_daemons_have_the_figures_of_their_port() -> None:
     status = pools.well().status
     me, second, third = status.heartbeat.view.members
     with port_that_answers(json.dumps([row]).encode()) as url:
-        second = dataclasses.replace(second, page=url)
+        second = dataclasses.replace(second, page=url, machine=me.machine)
         view = View((me, second, third))
         client = Client()
         client.publish(
@@ -155,7 +155,7 @@ def test_moves_of_other_daemons_are_those_of_their_ports() -> None:
     me, second, third = status.heartbeat.view.members
     rows = [each.as_json() for each in (theirs, mine)]
     with port_that_answers(json.dumps(rows).encode()) as url:
-        second = dataclasses.replace(second, page=url)
+        second = dataclasses.replace(second, page=url, machine=me.machine)
         client = Client(moves=[mine])
         client.publish(
             dataclasses.replace(

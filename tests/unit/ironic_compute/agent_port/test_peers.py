@@ -17,12 +17,13 @@ from hashring.group import Boot, Member
 from hashring.ring import Host
 from ironic_compute.agent_port.figures import HostFigures
 from ironic_compute.agent_port.peers import (
+    PeerAnswer,
     PeerReader,
+    is_reachable,
     parse_answer,
     parse_moves,
     published_url,
-    read_member,
-    read_moves_of,
+    read_peer,
     split_url,
 )
 from ironic_compute.agent_port.server import BoundedServer
@@ -48,16 +49,34 @@ ROW = {'host': 'c2', **FIGURES.as_json()}
         ('c1.example', 'http://c1.example:9178/'),
         ('0.0.0.0', 'http://m1:9178/'),
         ('::', 'http://m1:9178/'),
-        ('127.0.0.1', ''),
-        ('127.1.2.3', ''),
-        ('::1', ''),
-        ('localhost', ''),
+        ('127.0.0.1', 'http://127.0.0.1:9178/'),
+        ('::1', 'http://[::1]:9178/'),
+        ('localhost', 'http://localhost:9178/'),
     ],
 )
-def test_the_url_is_one_that_others_can_reach(address: str, url: str) -> None:
-    """An agent on a loopback address publishes none."""
+def test_the_url_is_one_that_others_can_read(address: str, url: str) -> None:
+    """It names the address, or the machine if the port is on all of them."""
     assert published_url(address, 9178, 'm1') == url
-    assert (split_url(url) is not None) == bool(url)
+    assert split_url(url) is not None
+
+
+@pytest.mark.parametrize(
+    ('address', 'is_for_all'),
+    [
+        *(('192.0.2.1', True), ('c1.example', True), ('0.0.0.0', True)),
+        *(('127.0.0.1', False), ('127.1.2.3', False), ('::1', False)),
+        ('localhost', False),
+    ],
+)
+def test_a_port_on_loopback_is_read_on_its_own_machine(
+    address: str, is_for_all: bool
+) -> None:
+    """Elsewhere the address is that of another program."""
+    member = dataclasses.replace(
+        _member(published_url(address, 9178, 'm1')), machine='m1'
+    )
+    assert is_reachable(member, 'm1')
+    assert is_reachable(member, 'm2') == is_for_all
 
 
 @pytest.mark.parametrize(
@@ -70,7 +89,8 @@ def test_the_url_is_one_that_others_can_reach(address: str, url: str) -> None:
 def test_what_is_no_url_of_a_port_is_not_read(url: str) -> None:
     """The page makes no link of it, either."""
     assert split_url(url) is None
-    assert read_member(_member(url)) == {}
+    assert not is_reachable(_member(url), '')
+    assert read_peer(_member(url)).figures == {}
 
 
 def _member(url: str, *serving: Host) -> Member:
@@ -105,7 +125,7 @@ def test_figures_of_all_agents_are_read() -> None:
         port_that_answers(json.dumps([ROW]).encode()) as first,
         port_that_answers(json.dumps([other]).encode()) as second,
     ):
-        members = [_member(first), _member(second, C3), _member('')]
+        members = [_member(first), _member(second, C3)]
         found = PeerReader(SystemClock()).read(members)
     assert found.figures == {C2: FIGURES, C3: FIGURES}
     assert found.moves == []
@@ -116,7 +136,7 @@ def test_moves_of_all_agents_are_read() -> None:
     moves = [move(number) for number in range(60)]
     text = json.dumps([each.as_json() for each in moves]).encode()
     with port_that_answers(text) as url:
-        found = PeerReader(SystemClock()).read([_member(url), _member('')])
+        found = PeerReader(SystemClock()).read([_member(url)])
     assert found.moves == moves[:50]
     assert found.figures == {}
 
@@ -147,8 +167,7 @@ def test_a_malformed_answer_has_no_figures(text: bytes) -> None:
 def test_an_error_has_no_figures() -> None:
     """An older release does not have the path."""
     with port_that_answers(json.dumps([ROW]).encode(), '404 Not Found') as url:
-        assert read_member(_member(url)) == {}
-        assert read_moves_of(_member(url)) == []
+        assert read_peer(_member(url)) == PeerAnswer(C2, {}, [])
 
 
 def test_many_that_do_not_answer_cost_less_than_a_second() -> None:
@@ -167,3 +186,11 @@ def test_many_that_do_not_answer_cost_less_than_a_second() -> None:
         assert time.monotonic() - begun_s < 5.0
     assert found.figures == {C2: FIGURES}
     assert reader.read([dead]).figures == {}
+
+
+def test_a_port_that_refuses_is_silent() -> None:
+    """Its agent has died, although its lease is still in force."""
+    with port_that_answers(b'[]') as url:
+        member = _member(url)
+        assert PeerReader(SystemClock()).read([member]).silent == frozenset()
+    assert PeerReader(SystemClock()).read([member]).silent == {C2}

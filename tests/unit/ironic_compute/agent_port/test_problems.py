@@ -42,6 +42,13 @@ def test_a_pool_that_is_well_has_no_problem() -> None:
     assert _found() == []
 
 
+def test_a_port_that_does_not_answer_is_the_first_problem_of_a_peer() -> None:
+    """Its lease still seems to be in force."""
+    (found,) = find_problems(WELL, FIGURES, pools.NOW_S, {Host('c2')})
+    assert found.alert is Alert.DOWN
+    assert 'daemon of c2 does not answer' in found.text
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Fault:
     """One fault, and where it shows.
