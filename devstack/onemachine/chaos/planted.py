@@ -40,7 +40,8 @@ _ATTACH = """UPDATE ironic.ports
     SET internal_info = '{{"tenant_vif_port_id": "{vif}"}}' WHERE node_id =
     (SELECT id FROM ironic.nodes WHERE uuid = '{node}')"""
 _OLD = 'updated_at = DATE_SUB(UTC_TIMESTAMP(), INTERVAL 1 HOUR)'
-# As each write through Placement does; an audit reads such a provider again.
+# As each write through Placement does: an audit reads such a provider again.
+# Before the first look the daemons would mend what is planted by themselves.
 _WRITTEN = """UPDATE placement.resource_providers
     SET generation = generation + 1 WHERE uuid = '{node}';"""
 # Placement fails if it reads a row without dates.
@@ -126,11 +127,13 @@ class Planter:
         self._leftovers()
         self._hosts()
         self._statements += [_DATES.format(table=table) for table in _DATED]
-        self._statements += [
-            _WRITTEN.format(node=subject) for subject in sorted(self.touched)
-        ]
         with step(f'Planting {len(self.expected)} kinds of inconsistencies'):
             sql(self._layout, '\n'.join(self._statements))
+
+    def let_audits_see(self) -> None:
+        """Raise the generations of the providers that were written."""
+        written = [_WRITTEN.format(node=each) for each in sorted(self.touched)]
+        sql(self._layout, '\n'.join(written))
 
     def _traits_and_inventories(self) -> None:
         reserve = (
@@ -385,6 +388,7 @@ def _report_found(stage: Stage, views: Views, planter: Planter) -> None:
     report.figure('fsck --deep takes', f'{took_s:.0f} s')
     report.none('planted and not found', sorted(wanted - found))
     report.none('found and not planted', sorted(found - wanted))
+    planter.let_audits_see()
     for _ in range(_ROUNDS_MAX):
         left, took_s = _fsck(views, '--repair', '--wait', '20')
         print_line(f'Left after a repair of {took_s:.0f} s: {len(left)}')

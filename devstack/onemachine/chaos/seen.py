@@ -25,7 +25,7 @@ from onemachine.progress import CloudError, print_line, wait_until
 # What the design promises, after a lease term where a daemon has died.
 SEEN_MAX_S = 15.0
 _LOOK_MAX_S = 45.0
-_VIEWS = ('page', 'api', 'metrics', 'ctl', 'fsck', 'log')
+_VIEWS = ('page', 'api', 'metrics', 'alert', 'ctl', 'fsck', 'log')
 _NODE_OF_PLACEMENT = """
 CREATE TRIGGER placement.refuses BEFORE INSERT ON placement.inventories
 FOR EACH ROW BEGIN
@@ -74,6 +74,7 @@ class _Faults:
                 metrics=r'check="node-without-class",host="c\d"} [1-9]'
                 r'|ironic_compute_findings{check="node-without-class",'
                 r'host="c\d"} [1-9]',
+                alert='IronicComputeNodeWithoutClass',
                 ctl=((*explain, self._classless), 'node-without-class'),
                 fsck='node-without-class',
                 log='has no resource_class in Ironic',
@@ -104,6 +105,7 @@ class _Faults:
                 r'ironic_compute_agent_ring_hosts 3'
                 r'|ironic_compute_agent_ring_hosts 3.*'
                 r'ironic_compute_agent_hosts_known 4',
+                alert='IronicComputeHostNotInRing',
                 ctl=(('host', 'list'), 'c4 .*not mapped'),
                 fsck='host-not-mapped',
                 log='discover_hosts',
@@ -117,6 +119,7 @@ class _Faults:
                 page='No daemon has the lock of host c3',
                 api='"host": "c3", "in_ring": true, "served_by": null',
                 metrics=r'ironic_compute_agent_host_served{host="c3"} 0',
+                alert='IronicComputeHostUnserved',
                 ctl=(('host', 'list'), r'c3 \| - \| - \| not served'),
                 fsck='host-not-served',
                 log='Leaving for a restart',
@@ -130,6 +133,7 @@ class _Faults:
                 page='The daemons disagree about the ring',
                 metrics='ironic_compute_agent_ring_agreed 0'
                 '|findings{check="rings-differ"} 1',
+                alert='IronicComputeRingDisagreement',
                 fsck='rings-differ',
                 log='has not agreed on its hosts',
             ),
@@ -143,6 +147,7 @@ class _Faults:
             Signs(
                 page='The worker of host c2 does not answer',
                 metrics=r'worker_metrics_read{host="c2"} 0',
+                alert='IronicComputeWorkerSilent',
                 ctl=(('host', 'list'), r'c2 .*(not served|silent)'),
                 log='Killed the worker of host c2',
             ),
@@ -155,6 +160,7 @@ class _Faults:
                 page='The last request of this daemon to the coordination',
                 api='"backend_answers": false',
                 metrics=r'backend_errors_total{request="\w+"} [1-9]',
+                alert='IronicComputeBackendFails',
                 ctl=(('host', 'list'), 'does not answer'),
                 fsck='does not answer',
                 log='The coordination backend does not answer',
@@ -168,6 +174,7 @@ class _Faults:
                 page='The lease of this daemon is not in force',
                 api='"in_force": false',
                 metrics='ironic_compute_agent_lease_in_force 0',
+                alert='IronicComputeLeaseLost',
                 ctl=(('host', 'list'), 'does not answer'),
                 log='Lost the lease',
             ),
@@ -177,10 +184,11 @@ class _Faults:
             'kill -9',
             HOSTS,
             Signs(
-                page='No daemon has the lock of host c1|adopted',
+                page='The port of the daemon of c1 does not answer',
                 api='"host": "c1", "in_ring": true, "served_by": '
                 '(null|{"home": "c[23]")',
                 metrics=DOWN,
+                alert='IronicComputeDown',
                 ctl=(('host', 'list'), r'c1 \| (-|c[23]) '),
                 fsck='host-not-served',
                 log='Adopted',
@@ -333,11 +341,12 @@ def seen(stage: Stage) -> None:
     stage.computes.start_agents(HOSTS)
     stage.await_offered()
     rows = []
-    for fault in _Faults(stage, stage.computes).all():
-        found = _look(stage, views, fault)
-        rows.append((fault.name, *(_cell(found, view) for view in _VIEWS)))
-        _report(stage, fault, found)
-        _calm_down(stage, views)
+    with views.with_alerts(stage.cloud, HOSTS):
+        for fault in _Faults(stage, stage.computes).all():
+            _calm_down(stage, views, fault.signs.alert)
+            found = _look(stage, views, fault)
+            rows.append((fault.name, *(_cell(found, view) for view in _VIEWS)))
+            _report(stage, views, fault, found)
     stage.report.add_table(
         'Seconds until a fault is seen', ('Fault', *_VIEWS), rows
     )
@@ -364,7 +373,10 @@ def _cell(found: Seen, view: str) -> str:
     return 'not seen' if seconds is None else f'{seconds:.1f}'
 
 
-def _report(stage: Stage, fault: Fault, found: Seen) -> None:
+def _report(stage: Stage, views: Views, fault: Fault, found: Seen) -> None:
+    for view in found.keys() & views.last_words.keys():
+        if found[view] is None:
+            print_line(f'{view} has printed: {views.last_words[view]}')
     late = [
         f'{view} {_cell(found, view)}'
         for view, seconds in found.items()
@@ -373,8 +385,8 @@ def _report(stage: Stage, fault: Fault, found: Seen) -> None:
     stage.report.none(f'{fault.name}: not seen in {SEEN_MAX_S:.0f} s', late)
 
 
-def _calm_down(stage: Stage, views: Views) -> None:
-    """Wait until all hosts are served at home and agree."""
+def _calm_down(stage: Stage, views: Views, alert: str) -> None:
+    """Wait until all hosts are at home and agree, and an alert is over."""
 
     def is_calm() -> bool:
         serving = stage.running.serving()
@@ -383,7 +395,7 @@ def _calm_down(stage: Stage, views: Views) -> None:
             for host in HOSTS
         )
         agreed = (views.metric(host, 'ring_agreed') == 1.0 for host in HOSTS)
-        return home and all(agreed)
+        return home and all(agreed) and alert not in views.alerts()
 
     with contextlib.suppress(CloudError):
-        wait_until('all hosts at home and of one ring', is_calm, 180, 2.0)
+        wait_until('all hosts at home, without alert', is_calm, 300, 2.0)

@@ -8,16 +8,19 @@ before the fault.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import pathlib
 import re
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from onemachine.chaos.prometheus import Prometheus
 from onemachine.computes import Computes
 from onemachine.content import Content
+from onemachine.control import Cloud
 from onemachine.layout import Layout
 
 PORT_FROM_BASE = 15
@@ -35,12 +38,14 @@ class Signs:
 
     :param metrics: of the series that the expression of the alert is about;
         ``DOWN``: that a daemon does not answer
+    :param alert: the name of the alert that becomes pending
     :param ctl: the arguments of ``ironic-computectl``, and the expression
     """
 
     page: str = ''
     api: str = ''
     metrics: str = ''
+    alert: str = ''
     ctl: tuple[Sequence[str], str] | None = None
     fsck: str = ''
     log: str = ''
@@ -55,10 +60,36 @@ class Views:
     :param addresses: host -> the address of its daemon's port
     """
 
+    last_words: dict[str, str]
+    """What the views that run a command have printed last, by view."""
+
     def __init__(self, layout: Layout, addresses: Mapping[str, str]) -> None:
         self._layout = layout
         self._addresses = addresses
         self._port = layout.port_base + PORT_FROM_BASE
+        self._alerts: Callable[[], set[str]] = set
+        self.last_words = {}
+
+    @contextlib.contextmanager
+    def with_alerts(
+        self, cloud: Cloud, hosts: Sequence[str]
+    ) -> Iterator[None]:
+        """Have a Prometheus read the daemons of these hosts meanwhile."""
+        targets = [f'{self._addresses[host]}:{self._port}' for host in hosts]
+        prometheus = Prometheus(cloud, targets, self._port)
+        prometheus.start()
+        self._alerts = prometheus.alerts
+        try:
+            yield
+        finally:
+            prometheus.stop()
+
+    def alerts(self) -> set[str]:
+        """Return the alerts that are pending or firing."""
+        try:
+            return self._alerts()
+        except OSError:
+            return set()
 
     def options(self, host: str) -> dict[str, object]:
         """Return the options of a daemon that has such a port."""
@@ -111,16 +142,22 @@ class Views:
             looks['metrics'] = lambda: self._any(
                 hosts, '/metrics', signs.metrics
             )
+        if signs.alert:
+            looks['alert'] = lambda: signs.alert in self.alerts()
         if signs.ctl is not None:
             words, sign = signs.ctl
-            looks['ctl'] = lambda: _has(sign, self.run(hosts[0], *words))
+            looks['ctl'] = lambda: self._prints('ctl', sign, hosts[0], *words)
         if signs.fsck:
-            looks['fsck'] = lambda: _has(
-                signs.fsck, self.run(hosts[0], 'fsck', '--wait', '0')
+            looks['fsck'] = lambda: self._prints(
+                'fsck', signs.fsck, hosts[0], 'fsck', '--wait', '0'
             )
         if signs.log:
             looks['log'] = lambda: self._in_logs(logs, signs.log)
         return looks
+
+    def _prints(self, view: str, sign: str, host: str, *words: str) -> bool:
+        self.last_words[view] = text = self.run(host, *words)
+        return _has(sign, text)
 
     def _any(self, hosts: Sequence[str], path: str, sign: str) -> bool:
         return any(_has(sign, self._get(host, path) or '') for host in hosts)
@@ -182,9 +219,8 @@ def _await(
     look: Callable[[], bool], begun_s: float, max_s: float
 ) -> float | None:
     while time.monotonic() - begun_s < max_s:
-        asked_s = time.monotonic()
         if look():
-            return asked_s - begun_s
+            return time.monotonic() - begun_s
         time.sleep(_POLL_S)
     return None
 
