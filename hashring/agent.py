@@ -390,6 +390,7 @@ class Agent:
             lost_path=None if cause is None else cause.path,
             counts=self._counter.counts,
             services=self.pool.services,
+            unserved_since_s=self.pool.unserved_since_s,
         )
 
     def _save_pool(self) -> None:

@@ -49,6 +49,10 @@ class AgentStatus:
         default_factory=dict
     )
     """Host -> its Service in Nova, as workers of this agent have read it."""
+    unserved_since_s: Mapping[Host, float] = dataclasses.field(
+        default_factory=dict
+    )
+    """Host -> since when no member publishes to serve it (CLOCK_BOOTTIME)."""
 
     # ---- the agent
 
@@ -152,6 +156,13 @@ class AgentStatus:
         """Return the known hosts whose lock no member publishes to have."""
         served = frozenset(h for m in self.members() for h in m.serving)
         return self.known - served
+
+    def unserved_for_s(self, host: Host, now_s: float) -> float:
+        """Return for how long no member has published to serve a host.
+
+        0.0 if a member list in which it is not served is still to come.
+        """
+        return now_s - self.unserved_since_s.get(host, now_s)
 
 
 def _is_held(state: HostState) -> bool:

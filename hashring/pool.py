@@ -63,6 +63,8 @@ class Pool:
         # all members, because another agent may have read the Service of a
         # host after this agent found none.
         self.hosts_to_read: frozenset[Host] = frozenset()
+        # Since when no member has published to serve a host.
+        self.unserved_since_s: Mapping[Host, float] = {}
         # The marks of hosts that were ever forgotten, to be published.
         self.marks: Marks = ()
         self.confirmed_mappings = frozenset(confirmed_mappings)
@@ -83,10 +85,18 @@ class Pool:
         if view is not self._view or not self._is_merged:
             self._view = view
             self._merge_members()
+        self._note_unserved(now_s)
         if not (in_force and self._all_agree()):
             self._agreed_since_s = None
         elif self._agreed_since_s is None:
             self._agreed_since_s = now_s
+
+    def _note_unserved(self, now_s: float) -> None:
+        served = {host for m in self._view.members for host in m.serving}
+        since_s = self.unserved_since_s
+        self.unserved_since_s = {
+            host: since_s.get(host, now_s) for host in self.known - served
+        }
 
     def _merge_members(self) -> None:
         for member in self._view.members:

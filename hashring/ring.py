@@ -38,7 +38,7 @@ class Ring:
 
     def __init__(self, hosts: Iterable[Host] = ()) -> None:
         self.hosts = frozenset(hosts)
-        self.digest = _digest(self.hosts)
+        self.digest = digest_of(self.hosts)
         self._ring = _build(self.hosts)
 
     def target(self, node: str) -> Host | None:
@@ -82,7 +82,9 @@ def _build(hosts: frozenset[Host]) -> hashring.HashRing:
     )
 
 
-def _digest(hosts: frozenset[Host]) -> str:
+def digest_of(hosts: Iterable[Host]) -> str:
+    """Return the digest of the ring over these hosts, without building it."""
+    hosts = frozenset(hosts)
     if not hosts:
         return ''
     joined = '\n'.join(sorted(hosts)).encode()

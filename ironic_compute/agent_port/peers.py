@@ -19,6 +19,7 @@ import json
 import threading
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from oslo_log import log as logging
 
@@ -186,25 +187,28 @@ def read_peer(member: Member) -> PeerAnswer:
 
     The moves are those of its machine.
     """
-    nodes = _get(member, PATH)
+    nodes = get(member, PATH)
     if nodes is None:
         return PeerAnswer(member.home, is_silent=True)
     return PeerAnswer(
         member.home,
         parse_answer(nodes, member.serving),
-        parse_moves(_get(member, MOVES_PATH) or b''),
+        parse_moves(get(member, MOVES_PATH) or b''),
     )
 
 
-def _get(member: Member, path: str) -> bytes | None:
+def get(
+    member: Member, path: str, timeout_s: float = _PEER_MAX_S
+) -> bytes | None:
     """Return what the port of an agent answers; empty if it is an error.
 
+    :param timeout_s: seconds for which a single read or write may block
     :returns: None if there is no answer
     """
     where = split_url(member.page)
     if where is None:
         return b''
-    connection = http.client.HTTPConnection(*where, timeout=_PEER_MAX_S)
+    connection = http.client.HTTPConnection(*where, timeout=timeout_s)
     try:
         connection.request('GET', path)
         answer = connection.getresponse()
@@ -237,11 +241,20 @@ def parse_answer(
 
     :param serving: the hosts of which the agent may speak
     """
+    try:
+        return parse_figures(json.loads(text), serving)
+    except (ValueError, RecursionError):
+        return {}
+
+
+def parse_figures(
+    rows: Any, serving: Iterable[Host]
+) -> dict[Host, HostFigures]:
+    """Return the figures in the rows of an answer; see `parse_answer`."""
     allowed = frozenset(serving)
     try:
-        rows = json.loads(text)
         found = {Host(str(row['host'])): _figures(row) for row in rows}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return {}
     return {host: each for host, each in found.items() if host in allowed}
 

@@ -40,6 +40,10 @@ class Alert(enum.StrEnum):
     FINDING = 'IronicComputeFinding'
 
 
+# Why a host is not in the ring, in a table of hosts.
+NO_SERVICE, DISABLED = 'no Service in Nova', 'disabled in Nova'
+NOT_MAPPED = 'not mapped to a cell'
+
 # What an operator may have wanted: no cause to be woken.
 NOTES = frozenset(
     {Alert.HOST_NOT_IN_RING, Alert.NODE_WITHOUT_CLASS, Alert.FINDING}
@@ -53,12 +57,15 @@ class Problem:
 
     :param check: what ``fsck`` calls it; None if ``fsck`` does not look for it
     :param host: what the sentence is about; '' if it is no single host
+    :param phrase: the same without the name of the host, for a table of hosts;
+        '' if it does not belong there
     """
 
     alert: Alert
     text: str
     check: catalogue.Check | None = None
     host: str = ''
+    phrase: str = ''
 
     @property
     def is_note(self) -> bool:
@@ -81,10 +88,26 @@ class Problem:
             'alert': self.alert.value,
             'check': None if self.check is None else self.check.name,
             'host': self.host,
+            'phrase': self.phrase,
             'text': self.text,
             'cure': self.cure,
             'is_note': self.is_note,
         }
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> 'Problem':
+        """Return a problem that the port of a daemon has answered.
+
+        :raises KeyError, TypeError, ValueError: it is none, or its alert is of
+            a later release
+        """
+        return cls(
+            Alert(raw['alert']),
+            str(raw['text']),
+            _CHECKS.get(raw['check']),
+            str(raw['host']),
+            str(raw['phrase']),
+        )
 
 
 def find_problems(
@@ -115,6 +138,9 @@ def _of_agent(status: AgentStatus, now_s: float) -> Iterator[Problem]:
             Alert.MAIN_LOOP_STUCK,
             f'The main loop of this daemon has not turned for {idle_s:.0f} s; '
             f'what follows is as old.',
+            host=status.me.home,
+            phrase=f'the main loop of its daemon has not turned for '
+            f'{idle_s:.0f} s',
         )
     if not status.has_lease(now_s):
         yield Problem(
@@ -151,11 +177,15 @@ def _of_hosts(status: AgentStatus, now_s: float) -> Iterator[Problem]:
     unserved = status.unserved_here(now_s)
     for host in sorted(status.served_by_nobody()):
         why = f', and here {unserved[host]}' if host in unserved else ''
+        for_s = status.unserved_for_s(host, now_s)
         yield Problem(
             Alert.HOST_UNSERVED,
             f'No daemon has the lock of host {host}{why}.',
             catalogue.HOST_NOT_SERVED,
             host,
+            ': '.join(
+                (f'not served for {for_s:.0f} s', *_phrases(unserved, host))
+            ),
         )
     for host in sorted(unserved.keys() - status.served_by_nobody()):
         yield Problem(
@@ -163,7 +193,14 @@ def _of_hosts(status: AgentStatus, now_s: float) -> Iterator[Problem]:
             f'Host {host} is not served here: {unserved[host]}.',
             catalogue.HOST_NOT_SERVED,
             host,
+            *_phrases(unserved, host),
         )
+
+
+def _phrases(unserved: Mapping[Host, str], host: Host) -> Iterator[str]:
+    """Return why a host is not served here, for readers elsewhere."""
+    if host in unserved:
+        yield unserved[host].replace('this daemon', 'its daemon')
 
 
 def _of_pool(status: AgentStatus) -> Iterator[Problem]:
@@ -194,6 +231,8 @@ def _of_workers(
         yield Problem(
             Alert.WORKER_SILENT,
             f'The worker of host {host} does not answer.',
+            host=host,
+            phrase='its worker does not answer',
         )
     for host, each in sorted(figures.items()):
         if each.oldest_dirty_s >= OLD_DIRTY_S:
@@ -203,6 +242,7 @@ def _of_workers(
                 f'in Placement, the oldest for {each.oldest_dirty_s:.0f} s.',
                 catalogue.CHANGE_NOT_IN_PLACEMENT,
                 host,
+                f'changes not in Placement for {each.oldest_dirty_s:.0f} s',
             )
 
 
@@ -210,12 +250,13 @@ def _notes(
     status: AgentStatus, figures: Mapping[Host, HostFigures]
 ) -> Iterator[Problem]:
     for host in sorted(status.known - status.ring.hosts):
-        why, check = _why_not_in_ring(status.services.get(host))
+        why, check, phrase = _why_not_in_ring(status.services.get(host))
         yield Problem(
             Alert.HOST_NOT_IN_RING,
             f'Host {host} gets no nodes from the ring: {why}.',
             check,
             host,
+            phrase,
         )
     for host, each in sorted(figures.items()):
         if each.without_class:
@@ -245,15 +286,24 @@ def _findings(host: Host, each: HostFigures) -> Iterator[Problem]:
 
 def _why_not_in_ring(
     service: ServiceFacts | None,
-) -> tuple[str, catalogue.Check | None]:
-    """Return why a host is not in the ring, and what ``fsck`` calls it."""
+) -> tuple[str, catalogue.Check | None, str]:
+    """Return why a host is not in the ring: sentence, check and phrase."""
     if service is None:
-        return 'no worker has read its Service in Nova yet', None
+        return (
+            'no worker has read its Service in Nova yet',
+            None,
+            'its Service in Nova is not read yet',
+        )
     if not service.exists:
         return (
             'Nova has no Service record of it',
             catalogue.HOST_WITHOUT_SERVICE,
+            NO_SERVICE,
         )
     if service.disabled:
-        return 'it is disabled in Nova', None
-    return 'it is mapped to no cell in Nova', catalogue.HOST_NOT_MAPPED
+        return 'it is disabled in Nova', None, DISABLED
+    return (
+        'it is mapped to no cell in Nova',
+        catalogue.HOST_NOT_MAPPED,
+        NOT_MAPPED,
+    )

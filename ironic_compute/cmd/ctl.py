@@ -7,7 +7,6 @@ It reads the same nova.conf as the daemons and needs no other rights.
 import dataclasses
 import logging as py_logging
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,12 +23,8 @@ from ironic_compute.cmd.drain import HostDrain, HostRetire, HostUndrain
 from ironic_compute.cmd.explain import Evidence, explain, explain_pin
 from ironic_compute.cmd.fsck import Fsck
 from ironic_compute.cmd.history import History
-from ironic_compute.cmd.hosts import (
-    HostAdopt,
-    HostForget,
-    HostList,
-    HostMapped,
-)
+from ironic_compute.cmd.host_views import HostList, HostShow
+from ironic_compute.cmd.hosts import HostAdopt, HostForget, HostMapped
 from ironic_compute.cmd.migrate import MigratePlan
 from ironic_compute.cmd.node_moves import (
     NodeArgument,
@@ -40,7 +35,11 @@ from ironic_compute.cmd.node_moves import (
     read_holder,
     read_row,
 )
-from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
+from ironic_compute.cmd.nova_access import (
+    NovaRefused,
+    try_soon,
+    use_nova_conductor,
+)
 from ironic_compute.cmd.rebalance import PoolRebalanceCommand
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import IronicClient, make_client
@@ -133,23 +132,13 @@ def pin_of(row: Any | NovaRefused | None) -> Pin | NovaRefused | None:
 
 
 def read_row_soon(node: NodeId) -> Any | NovaRefused | None:
-    """Read the record of a node, or return why it cannot be read now.
+    """Read the record of a node, or return why it cannot be read now."""
 
-    Nova's RPC tries for ever to reach RabbitMQ, so it has a thread of its own.
-    """
-    found: list[Any | NovaRefused | None] = []
+    def read() -> Any | None:
+        use_nova_conductor()
+        return read_row(node)
 
-    def read() -> None:
-        try:
-            use_nova_conductor()
-            found.append(read_row(node))
-        except Exception as exc:
-            found.append(NovaRefused(str(exc)))
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    thread.join(_NOVA_TIMEOUT_S)
-    return found[0] if found else NovaRefused('nova-conductor did not answer')
+    return try_soon(read, _NOVA_TIMEOUT_S)
 
 
 def collect(node: str, client: IronicClient, placement: Placement) -> Evidence:
@@ -183,6 +172,7 @@ class ControlApp(app.App):
         self.command_manager.add_command('fsck', Fsck)
         self.command_manager.add_command('history', History)
         self.command_manager.add_command('host list', HostList)
+        self.command_manager.add_command('host show', HostShow)
         self.command_manager.add_command('host adopt', HostAdopt)
         self.command_manager.add_command('host forget', HostForget)
         self.command_manager.add_command('host mapped', HostMapped)

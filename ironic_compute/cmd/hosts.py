@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of ironic-computectl about hosts: list, adopt, forget, mapped.
+"""Commands of ironic-computectl that change a pool: adopt, forget, mapped.
 
-``list`` reads from the coordination backend which agent serves which host. The
-other commands send a request to any worker of the pool, which checks the
-request and sends it to its agent.
+They send a request to any worker of the pool, which checks the request and
+sends it to its agent. The functions read the members of the pools from the
+coordination backend, for these commands and others.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ from typing import Any
 
 import nova.conf
 import oslo_messaging
-from cliff import command, lister
+from cliff import command
 
 from hashring import backend, membership
 from hashring.group import Member
@@ -20,9 +20,6 @@ from ironic_compute.agent.groups import describe_pool, group_name
 from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
 
 CONF = nova.conf.CONF
-
-# The columns of ``host list``.
-COLUMNS = ('Host', 'Served by', 'Machine', 'State', 'Not reached')
 
 # The commands end with a sentence within 10 s if the backend does not answer;
 # their start takes up to three of them.
@@ -135,46 +132,6 @@ def members_of(pool: str, pools: Pools, url: str) -> Iterable[Member]:
     )
 
 
-def host_rows(members: Iterable[Member]) -> list[tuple[str, ...]]:
-    """Return a row of ``host list`` for each host of a pool."""
-    members = tuple(members)
-    served = {host: m for m in members for host in m.serving}
-    rows: list[tuple[str, ...]] = []
-    for host in sorted(known_hosts(members) | set(served)):
-        by = served.get(host)
-        if by is None:
-            rows.append((host, '-', '-', 'not served', '-'))
-        else:
-            how = 'home' if by.home == host else _why_adopted(host, members)
-            not_reached = ', '.join(by.failing_paths) or '-'
-            rows.append((host, by.home, by.machine, how, not_reached))
-    return rows
-
-
-def _why_adopted(host: Host, members: Iterable[Member]) -> str:
-    for member in members:
-        if member.home == host and member.is_half_alive:
-            paths = ', '.join(member.failing_paths)
-            if paths:
-                return f'adopted: {host} does not reach {paths}'
-            return f'adopted: {host} reaches all services again'
-    return 'adopted'
-
-
-class HostList(lister.Lister):
-    """List the hosts of this pool, and which agent serves each now.
-
-    The last column has the services that this agent has not reached lately.
-    """
-
-    def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
-        """Read the agents of the pool from the coordination backend.
-
-        :raises NovaRefused: the pool has no agent
-        """
-        return COLUMNS, host_rows(read_members())
-
-
 class HostArgument(command.Command):
     """A command with a host as its argument."""
 
@@ -201,7 +158,7 @@ class _HostCommand(HostArgument):
         :raises NovaRefused: with the reason
         """
         host, pools = Host(parsed_args.host), read_pools()
-        members_of(own_pool(), pools, _shown_url())
+        members_of(own_pool(), pools, shown_url())
         use_nova_conductor()
         result = act(host, pools, own_pool(), lambda to: request(to, host))
         print(result, file=self.app.stdout)
@@ -280,7 +237,7 @@ def read_members() -> Iterable[Member]:
 
     :raises NovaRefused: there is none
     """
-    return members_of(own_pool(), read_pools(), _shown_url())
+    return members_of(own_pool(), read_pools(), shown_url())
 
 
 def own_pool() -> str:
@@ -297,7 +254,8 @@ def read_pools() -> dict[str, tuple[Member, ...]]:
     )
 
 
-def _shown_url() -> str:
+def shown_url() -> str:
+    """Return the coordination backend, without a password."""
     options = CONF.coordination
     return backend.parse(
         options.backend_url, term_s=options.lease_term_s

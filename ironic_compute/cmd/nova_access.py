@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access to Nova's records and workers for the operator's commands."""
 
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -18,6 +19,29 @@ _REFUSED = ('ACCESS_REFUSED', 'NOT_ALLOWED')
 
 class NovaRefused(Exception):
     """A command was refused; the message has the reason."""
+
+
+def try_soon(
+    read: Callable[[], Answer], timeout_s: float
+) -> Answer | NovaRefused:
+    """Return what is read from Nova, or why it cannot be read now.
+
+    Nova's RPC tries for ever to reach RabbitMQ, so it has a thread of its own.
+
+    :param timeout_s: seconds to wait at most
+    """
+    found: list[Answer | NovaRefused] = []
+
+    def try_read() -> None:
+        try:
+            found.append(read())
+        except Exception as exc:
+            found.append(NovaRefused(str(exc)))
+
+    thread = threading.Thread(target=try_read, daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    return found[0] if found else NovaRefused('nova-conductor did not answer')
 
 
 def use_nova_conductor() -> None:

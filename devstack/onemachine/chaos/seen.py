@@ -148,7 +148,7 @@ class _Faults:
                 page='The worker of host c2 does not answer',
                 metrics=r'worker_metrics_read{host="c2"} 0',
                 alert='IronicComputeWorkerSilent',
-                ctl=(('host', 'list'), r'c2 .*(not served|silent)'),
+                ctl=(('host', 'list'), 'c2 .*its worker does not answer'),
                 log='Killed the worker of host c2',
             ),
             self.frozen_worker,

@@ -310,3 +310,19 @@ def test_own_workers_know_whether_their_hosts_have_servers() -> None:
         pool.update_services({C1: facts})
         pool.update_members(View((own,)), 0.0, in_force=True)
         assert (C1 in pool.with_servers) is (has_servers is not False)
+
+
+def test_time_without_a_server_is_counted_from_the_first_look() -> None:
+    """It ends when a member publishes to serve the host, and begins anew."""
+    pool = Pool(C1, [C2], settle_s=5.0)
+    both = Member(C1, Boot('c1.1'), serving=(C1, C2))
+    one = dataclasses.replace(both, serving=(C1,))
+    for view, now_s, since_s in (
+        (both, 1.0, {}),
+        (one, 2.0, {C2: 2.0}),
+        (one, 9.0, {C2: 2.0}),
+        (both, 10.0, {}),
+        (one, 11.0, {C2: 11.0}),
+    ):
+        pool.update_members(View((view,)), now_s, in_force=True)
+        assert pool.unserved_since_s == since_s

@@ -94,3 +94,11 @@ def test_affinity_spreads_first_candidates() -> None:
         for n in range(30)
     }
     assert firsts == {'a', 'b', 'c'}
+
+
+@settings(max_examples=25, deadline=None)
+@given(hosts)
+def test_digest_needs_no_ring(members: set[Host]) -> None:
+    """It is the one that daemons publish, and that of no hosts is empty."""
+    assert ring.digest_of(members) == Ring(members).digest
+    assert ring.digest_of(()) == Ring().digest == ''

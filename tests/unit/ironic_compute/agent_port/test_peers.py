@@ -17,6 +17,8 @@ from hashring.group import Boot, Member
 from hashring.ring import Host
 from ironic_compute.agent_port.figures import HostFigures
 from ironic_compute.agent_port.peers import (
+    MOVES_PATH,
+    PATH,
     PeerAnswer,
     PeerReader,
     is_reachable,
@@ -98,8 +100,15 @@ def _member(url: str, *serving: Host) -> Member:
 
 
 @contextlib.contextmanager
-def port_that_answers(text: bytes, status: str = '200 OK') -> Iterator[str]:
-    """Serve one answer; yield the URL."""
+def port_that_answers(
+    text: bytes,
+    status: str = '200 OK',
+    paths: frozenset[str] = frozenset({PATH, MOVES_PATH}),
+) -> Iterator[str]:
+    """Serve one answer; yield the URL.
+
+    :param paths: those that may be asked for
+    """
     asked = []
 
     def application(environ: Any, start_response: Any) -> list[bytes]:
@@ -115,7 +124,7 @@ def port_that_answers(text: bytes, status: str = '200 OK') -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
-    assert set(asked) <= {'/api/v1/nodes', '/api/v1/moves'}
+    assert set(asked) <= paths
 
 
 def test_figures_of_all_agents_are_read() -> None:

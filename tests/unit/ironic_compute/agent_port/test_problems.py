@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hashring.adoption import View
+from hashring.group import MemberState
 from hashring.heartbeat import HeartbeatState
 from hashring.host_states import HostState, Phase
 from hashring.paths import Path
@@ -241,3 +242,63 @@ def test_what_a_worker_finds_on_its_nodes_is_shown() -> None:
     assert found.check is catalogue.DEPLOY_FAILED
     assert found.text.startswith('Host c1 has 2 nodes: A deploy or a removal')
     assert found.cure == 'openstack baremetal node undeploy NODE'
+
+
+def _phrases(figures: Any = FIGURES, **changes: Any) -> list[tuple[str, str]]:
+    status = dataclasses.replace(WELL, **changes)
+    found = find_problems(status, figures, pools.NOW_S)
+    return [(p.host, p.phrase) for p in found if p.phrase]
+
+
+@pytest.mark.parametrize(
+    ('service', 'phrase'),
+    [
+        (
+            ServiceFacts(exists=True, mapped=False, disabled=False),
+            'not mapped',
+        ),
+        (ServiceFacts(exists=True, mapped=True, disabled=True), 'disabled'),
+        (ServiceFacts(exists=False, mapped=False, disabled=False), 'no Serv'),
+    ],
+)
+def test_a_table_of_hosts_says_why_a_host_gets_no_nodes(
+    service: ServiceFacts, phrase: str
+) -> None:
+    """The phrase does not name the host, whose row it is in."""
+    c4 = Host('c4')
+    changes = {'known': WELL.known | {c4}, 'services': {c4: service}}
+    unserved, (host, found) = _phrases(**changes)
+    assert unserved == (c4, 'not served for 0 s')
+    assert host == c4
+    assert found.startswith(phrase)
+
+
+def test_a_table_of_hosts_says_for_how_long_a_host_is_not_served() -> None:
+    """And why, if its own daemon is up."""
+    away = _peer(serving=())
+    since_s = {Host('c2'): pools.NOW_S - 12.0}
+    assert _phrases(heartbeat=away, unserved_since_s=since_s) == [
+        ('c2', 'not served for 12 s')
+    ]
+    ends = {
+        'me': dataclasses.replace(
+            WELL.me, serving=(), state=MemberState.LEAVING
+        ),
+        'hosts': (HostState(C1, Phase.IDLE),),
+    }
+    assert _phrases(**ends) == [
+        ('c1', 'not served for 0 s: its daemon is stopping')
+    ]
+
+
+def test_a_table_of_hosts_says_that_a_worker_is_silent() -> None:
+    """The problem names the host, for programs."""
+    assert _phrases(figures={}) == [('c1', 'its worker does not answer')]
+
+
+def test_a_problem_is_the_same_after_its_way_as_json() -> None:
+    """Commands read it from the port."""
+    status = pools.troubled().status
+    found = find_problems(status, FIGURES, pools.NOW_S)
+    assert len(found) > 5
+    assert [Problem.parse(each.as_json()) for each in found] == found

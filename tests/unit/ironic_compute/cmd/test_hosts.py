@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """An operator's request about a host reaches a worker of the pool."""
 
-import dataclasses
 from typing import Any
 
 import oslo_messaging
 import pytest
 
 from hashring.group import Boot, Member
-from hashring.paths import Path
 from hashring.ring import Host
 from ironic_compute.cmd import hosts
 from ironic_compute.cmd.nova_access import NovaRefused
@@ -134,29 +132,3 @@ def test_pool_without_a_daemon_is_an_error_that_names_the_others() -> None:
     with pytest.raises(NovaRefused, match=r'redis://r1 .*daemons of: no pool'):
         hosts.members_of(MINE, {}, url)
     assert hosts.members_of(MINE, POOLS, url) == POOLS[MINE]
-
-
-def test_list_shows_who_serves_a_host_and_what_it_does_not_reach() -> None:
-    """A host whose daemon is down, and one that another daemon serves."""
-    lost = (Path('RabbitMQ'), Path('Ironic'))
-    deaf = dataclasses.replace(_up(C2, C2), failing_paths=lost)
-    assert hosts.host_rows([_up(C1, C1, C3), deaf, _up(C9)]) == [
-        ('c1', 'c1', 'm-c1', 'home', '-'),
-        ('c2', 'c2', 'm-c2', 'home', 'RabbitMQ, Ironic'),
-        ('c3', 'c1', 'm-c1', 'adopted', '-'),
-        ('c9', '-', '-', 'not served', '-'),
-    ]
-
-
-def test_list_says_why_a_live_daemon_does_not_serve_its_own_host() -> None:
-    """Its host is served elsewhere, because it does not reach a service."""
-    well = _up(C1, C1, C2)
-    for paths, why in (
-        ((Path('RabbitMQ'),), 'adopted: c2 does not reach RabbitMQ'),
-        ((), 'adopted: c2 reaches all services again'),
-    ):
-        away = dataclasses.replace(
-            _up(C2), failing_paths=paths, is_half_alive=True
-        )
-        rows = hosts.host_rows([well, away])
-        assert rows[1] == (C2, C1, well.machine, why, '-')
