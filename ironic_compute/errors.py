@@ -69,6 +69,10 @@ class IronicRefused(IronicComputeError):
     """Ironic refused the request as wrong."""
 
 
+class IronicForbidden(IronicRefused):
+    """The user below ``[ironic]`` lacks a right (403)."""
+
+
 class DeployFailed(IronicComputeError):
     """Ironic could not deploy the node."""
 

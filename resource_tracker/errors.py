@@ -67,7 +67,7 @@ class NameVanished(PlacementError, Retriable):
 
 
 class PlacementUnavailable(PlacementError, Retriable):
-    """Placement did not answer, or refused every request (401, 403, 503, …).
+    """Placement did not answer, or refused every request (401, 503, …).
 
     The cause concerns all nodes, not the node of the request.
 
@@ -77,6 +77,10 @@ class PlacementUnavailable(PlacementError, Retriable):
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class PlacementForbidden(PlacementUnavailable):
+    """The user below ``[placement]`` lacks a right (403)."""
 
 
 class PlacementFailed(PlacementError, Retriable):

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import attrs
 from keystoneauth1 import exceptions as ksa_exc
 
-from resource_tracker import delta, errors, interning
+from resource_tracker import delta, errors, interning, rights
 from resource_tracker.meter import Meter, NoMeter
 from resource_tracker.trait_names import TraitNames
 
@@ -41,7 +41,7 @@ _CODES: Mapping[str, type[errors.PlacementError]] = {
 }
 _STATUSES: Mapping[int, type[errors.PlacementError]] = {
     401: errors.PlacementUnavailable,  # A restart of Keystone causes it.
-    403: errors.PlacementUnavailable,  # The worker's user has no role.
+    403: errors.PlacementForbidden,
     404: errors.ProviderNotFound,
     406: errors.PlacementUnavailable,  # Too old for MICROVERSION.
     408: errors.PlacementUnavailable,
@@ -52,7 +52,8 @@ _STATUSES: Mapping[int, type[errors.PlacementError]] = {
 }
 _CURES: Mapping[int, str] = {
     401: '; check what is below [placement] auth_type in nova.conf',
-    403: '; the user below [placement] in nova.conf lacks this right',
+    403: f'; the user below [placement] in nova.conf lacks this right'
+    f'{rights.CURE}',
 }
 
 
@@ -217,6 +218,21 @@ class Placement:
         Each is returned once. Sends no request if none was left out.
         """
         return self._trait_names.read_newly_supported()
+
+    def missing_rights(self) -> list[rights.Trial]:
+        """Return the rights that the user lacks; changes nothing."""
+        return [each for each in rights.trials() if self._is_denied(each)]
+
+    def _is_denied(self, trial: rights.Trial) -> bool:
+        try:
+            self._request(trial.method, trial.url, trial.body)
+        except errors.PlacementForbidden:
+            return True
+        except errors.PlacementUnavailable:
+            raise
+        except errors.PlacementError:
+            return False  # Most of them are wrong.
+        return False
 
     # Writing
 
@@ -424,8 +440,8 @@ def _error(method: str, url: str, response: Any) -> errors.PlacementError:
         kind = errors.PlacementUnavailable
     text = f'Placement answered {status} to {method} {url}: {detail}'
     text += _CURES.get(status, '')
-    if kind is errors.PlacementUnavailable:
-        return errors.PlacementUnavailable(text, _retry_after_s(response))
+    if issubclass(kind, errors.PlacementUnavailable):
+        return kind(text, _retry_after_s(response))
     return kind(text)
 
 

@@ -8,7 +8,7 @@
 
 import logging as py_logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import nova.conf
 from oslo_config import cfg
@@ -20,6 +20,7 @@ from hashring import membership, opts
 from ironic_compute import config, errors
 from ironic_compute.agent import exit_codes
 from ironic_compute.agent.groups import group_name
+from ironic_compute.cmd import rights_check
 from ironic_compute.cmd.hosts import BACKEND_TIMEOUT_S
 from ironic_compute.cmd.placement_probe import (
     TRIES_COUNT,
@@ -29,10 +30,13 @@ from ironic_compute.cmd.placement_probe import (
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import make_client
 from ironic_compute.nodes import placement_reports
+from resource_tracker.node import NodeFacts
+from resource_tracker.placement import Placement
 
 CONF = nova.conf.CONF
 
 _NAMED_MAX = 20
+_NO_NODE = 'rights about nodes are not tried, because this pool has no node'
 
 PROBE_OPT = cfg.BoolOpt(
     'probe-placement',
@@ -110,6 +114,35 @@ class Checks(upgradecheck.UpgradeCommands):
             f'--resource-class": {named}',
         )
 
+    def _check_rights(self) -> upgradecheck.Result:
+        """Name the rights that the users in nova.conf lack."""
+        try:
+            client = make_client(CONF, NeverOpen())
+            nodes = client.list_nodes()
+        except errors.IronicComputeError as exc:
+            return _failure(exc)
+        node = nodes[0].uuid if nodes else None
+        lacks = rights_check.gather(
+            lambda: rights_check.of_ironic(client.missing_rights(node)),
+            lambda: rights_check.of_placement(
+                Placement(
+                    placement_reports.make_adapter(CONF)
+                ).missing_rights()
+            ),
+            lambda: rights_check.of_roles(CONF),
+            lambda: rights_check.of_neutron(
+                rights_check.make_neutron(), _servers_on(nodes)
+            ),
+        )
+        if not lacks:
+            return _success(None if nodes else _NO_NODE)
+        are_optional = all(lack.is_optional for lack in lacks)
+        code = upgradecheck.Code
+        return upgradecheck.Result(
+            code.WARNING if are_optional else code.FAILURE,
+            '. '.join(lack.text for lack in lacks),
+        )
+
     def _check_allocations(self) -> upgradecheck.Result:
         """Warn if Placement gives one node to several servers."""
         if not CONF.probe_placement:
@@ -136,8 +169,15 @@ class Checks(upgradecheck.UpgradeCommands):
         ('Options', _check_options),
         ('Coordination backend', _check_coordination),
         ('Ironic nodes', _check_nodes),
+        ('Rights', _check_rights),
         ('Allocations in Placement', _check_allocations),
     )
+
+
+def _servers_on(nodes: Iterable[NodeFacts]) -> list[str]:
+    """Return some of the servers on nodes."""
+    found = (node.instance_uuid for node in nodes)
+    return [str(each) for each in found if each][:_NAMED_MAX]
 
 
 def _success(details: str | None = None) -> upgradecheck.Result:

@@ -14,6 +14,7 @@ from oslo_log import log as logging
 
 from hashring.clock import SystemClock
 from ironic_compute import errors
+from ironic_compute.ironic_api import rights
 from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.ironic_api.session import IronicSession
 from resource_tracker.errors import MalformedNode
@@ -28,8 +29,6 @@ _DELTA_PAGES_MAX = 100
 _FIRST_PAGE_NODES = 20
 
 Record = Mapping[str, Any]
-# Nodes of a project that does not exist.
-_NO_PROJECT_NODES = '/v1/nodes?project=nobody&limit=1&fields=uuid'
 # What all pools' nodes are listed with: it tells which flavors fit a node.
 _FIELDS_OF_ANY_POOL = ['uuid', 'resource_class', 'traits', 'properties']
 # The most that Ironic returns in one page unless it is configured otherwise.
@@ -257,10 +256,46 @@ class IronicReader:
         """
         try:
             with self._session.request('show the nodes of others') as client:
-                client.http_client.json_request('GET', _NO_PROJECT_NODES)
+                client.http_client.json_request('GET', rights.NO_PROJECT_NODES)
         except errors.IronicRefused:
             return False
         return True
+
+    def missing_rights(self, node: str | None) -> list[rights.Trial]:
+        """Return the rights that the user lacks, among those of ``rights``.
+
+        Changes nothing. Without the right to read a node, Ironic denies that
+        there is one, so that no other right about it can be tried.
+
+        :param node: any node that a list has shown; None: there is none
+        """
+        is_hidden = node is not None and self._is_hidden(node)
+        lacking = [rights.READ_NODE] if is_hidden else []
+        tried = rights.trials(None if is_hidden else node)
+        return [*lacking, *(each for each in tried if self._is_denied(each))]
+
+    def _is_hidden(self, node: str) -> bool:
+        """Return whether a list has a node that cannot be read by itself."""
+        try:
+            self.read_fields(node, ['uuid'])
+        except errors.NodeNotFound:
+            return any(facts.uuid == node for facts in self.list_nodes())
+        return False
+
+    def _is_denied(self, trial: rights.Trial) -> bool:
+        body = {} if trial.body is None else {'body': trial.body}
+        try:
+            with self._session.request(f'try {trial.rule}') as client:
+                client.http_client.json_request(
+                    trial.method, trial.url, **body
+                )
+        except errors.IronicForbidden:
+            return True
+        except errors.IronicNotReached:
+            raise
+        except errors.IronicComputeError:
+            return False  # Most are wrong, and hardware may fail.
+        return False
 
     def read_node_of_instance(self, instance_uuid: str) -> NodeFacts | None:
         """Return the node that has an instance; None if no node has it."""

@@ -21,6 +21,7 @@ from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1 import loading as ks_loading
 
 from ironic_compute import config, errors
+from ironic_compute.ironic_api import rights
 from resource_tracker.errors import MalformedNode
 
 # The client uses the highest of these versions that Ironic supports. 1.46 is
@@ -233,9 +234,9 @@ def translate_error(action: str, exc: Exception) -> errors.IronicComputeError:
         case _ if isinstance(exc, _UNAVAILABLE):
             return _unavailable(action, exc)
         case api_exc.Forbidden():
-            return errors.IronicRefused(
+            return errors.IronicForbidden(
                 f'Ironic refused to {action}: {exc}; the user below [ironic] '
-                f'in nova.conf lacks this right'
+                f'in nova.conf lacks this right{rights.CURE}'
             )
         case _:
             return errors.IronicRefused(f'Ironic refused to {action}: {exc}')

@@ -16,6 +16,7 @@ from typing import Any
 
 import nova.conf
 import pytest
+import requests
 import yaml
 from ironicclient import client as ironicclient
 from ironicclient.common.apiclient import exceptions as api_exceptions
@@ -24,6 +25,7 @@ from keystoneauth1 import loading as ks_loading
 from hashring.clock import SystemClock
 from ironic_compute import errors
 from ironic_compute.gate import LeaseGate
+from ironic_compute.ironic_api import rights
 from ironic_compute.ironic_api.client import IronicClient
 from tests.contract.ironic.server import RealIronic, real_ironic
 from tests.contract.rights import keystone, manual
@@ -43,6 +45,7 @@ CALLS: Mapping[str, Call] = {
     'list_changed_nodes': lambda ironic, _: ironic.list_changed_nodes(None),
     'read_microversion': lambda ironic, _: ironic.read_microversion(),
     'read_node': lambda ironic, node: ironic.read_node(node),
+    'missing_rights': lambda ironic, node: ironic.missing_rights(node),
     'can_list_all_nodes': lambda ironic, _: ironic.can_list_all_nodes(),
     'read_node_of_instance': (
         lambda ironic, _: ironic.read_node_of_instance(str(uuid.uuid4()))
@@ -129,6 +132,26 @@ class Server:
     def deny(self, rules: set[str]) -> None:
         """Deny these rules to everybody from the next request on."""
         self._policy.write_text(yaml.safe_dump(dict.fromkeys(rules, '!')))
+
+    def content(self) -> Any:
+        """Return all of the node, and all volume targets."""
+        node = self.operator.node.get(self.node)
+        targets = self.operator.volume_target.list(detail=True)
+        return node.to_dict(), [target.to_dict() for target in targets]
+
+    def status(self, trial: rights.Trial) -> int:
+        """Return the status of the answer to the manual's user."""
+        answer = requests.request(
+            trial.method,
+            f'{self.url}{trial.url}',
+            json=trial.body,
+            headers={
+                'X-Auth-Token': keystone.SYSTEM_TOKEN,
+                'X-OpenStack-Ironic-API-Version': '1.95',
+            },
+            timeout=30,
+        )
+        return answer.status_code
 
     def client(self) -> IronicClient:
         """Return a client of ours with the rights of the manual's user."""
@@ -286,3 +309,42 @@ def test_a_right_that_is_taken_away_is_missed(
     refused = _refusals(server)
     server.allow_all()
     assert refused, rule
+    named = [text for text in refused.values() if rule in text]
+    assert rule in _CONCEALED or named
+    # The bare request has no sentence of ours.
+    bare = refused.get('vif_detach')
+    assert all('lacks this' in text for text in named if text != bare)
+
+
+# Ironic denies that there is a node, or leaves nodes out.
+_CONCEALED = {'baremetal:node:get', 'baremetal:node:list_all'}
+# Only a request that changes a node would show these.
+_UNTRIED = {
+    'baremetal:node:inject_nmi',
+    'baremetal:node:set_console_state',
+    'baremetal:node:vif:attach',
+    'baremetal:node:vif:detach',
+    'baremetal:volume:delete',
+}
+
+
+@pytest.mark.parametrize('rule', sorted(manual.rights('Ironic') - _UNTRIED))
+def test_a_right_that_is_missing_is_found_without_a_change(
+    server: Server, rule: str
+) -> None:
+    """It alone is named, and the node is as it was."""
+    before = server.content()
+    server.deny({rule})
+    missing = server.client().missing_rights(server.node)
+    server.allow_all()
+    assert [trial.rule for trial in missing] == [rule]
+    assert server.content() == before
+
+
+def test_each_trial_is_refused_as_wrong_or_reads(server: Server) -> None:
+    """Ironic fails at none of them."""
+    server.allow_all()
+    for trial in rights.trials(server.node):
+        status = server.status(trial)
+        good = {200} if trial.method == 'GET' else {400, 409}
+        assert status in good, trial

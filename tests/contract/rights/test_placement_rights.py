@@ -18,7 +18,7 @@ from placement import conf as placement_conf
 from placement import direct, policies, policy
 from placement.tests import fixtures
 
-from resource_tracker import delta, errors
+from resource_tracker import delta, errors, rights
 from resource_tracker.placement import Placement
 from tests.contract.placement.services import RealPlacement
 from tests.contract.rights import manual
@@ -77,6 +77,7 @@ CALLS: Mapping[str, Call] = {
     'supported_traits': lambda placement: placement.supported_traits(
         ['HW_CPU_X86_AVX']
     ),
+    'missing_rights': lambda placement: placement.missing_rights(),
     'read_new_traits': lambda placement: placement.read_new_traits(),
     'claim of Nova': lambda placement: placement.allocate(
         NODE, SERVER, 'CUSTOM_GOLD'
@@ -183,4 +184,27 @@ def test_a_right_that_is_taken_away_is_missed(
 ) -> None:
     """At least one request is refused, with a sentence about it."""
     with _placement({rule}, tmp_path) as placement:
-        assert _refusals(placement), rule
+        refused = _refusals(placement)
+        assert refused, rule
+        for text in refused.values():
+            assert f'{rule} ' in text
+            assert 'below [placement] in nova.conf lacks this right' in text
+
+
+def test_each_right_of_the_manual_is_tried() -> None:
+    """So a new one in the manual needs a trial, too."""
+    tried = {trial.rule for trial in rights.trials()}
+    assert tried == manual.rights('Placement')
+
+
+@pytest.mark.parametrize('rule', sorted(manual.rights('Placement')))
+def test_a_right_that_is_missing_is_found_without_a_change(
+    rule: str, tmp_path: pathlib.Path
+) -> None:
+    """It alone is named, and Placement has no provider afterwards."""
+    with _placement({rule}, tmp_path) as placement:
+        missing = placement.missing_rights()
+        assert [trial.rule for trial in missing] == [rule]
+    with _placement(set(), tmp_path) as placement:
+        assert placement.missing_rights() == []
+        assert placement.list_providers() == {}

@@ -67,7 +67,7 @@ def _client(*answers, **options):
         ((413, '<html>'), errors.PlacementFailed),
         ((400, '{}'), errors.PlacementRefused),
         ((401, '{}'), errors.PlacementUnavailable),
-        ((403, '{}'), errors.PlacementUnavailable),
+        ((403, '{}'), errors.PlacementForbidden),
         ((406, '{}'), errors.PlacementUnavailable),
         ((429, ''), errors.PlacementUnavailable),
         ((500, '<html>'), errors.PlacementFailed),

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rights the users of nova.conf lack, as sentences for operators.
+
+Nothing is changed. The rights in Ironic and Placement are tried one by one.
+Neutron hides what a user may not see, without an error, so what a server has
+is looked for there. The rights to change ports and volumes cannot be tried;
+for them the user needs the role ``service``, and Keystone tells its roles.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+from keystoneauth1 import exceptions as ksa_exc
+from keystoneauth1 import loading as ks_loading
+from nova import utils as nova_utils
+
+from ironic_compute import config, errors
+from ironic_compute.ironic_api import rights as ironic_rights
+from resource_tracker import rights as placement_rights
+from resource_tracker.errors import PlacementError
+
+ROLE = 'service'
+_TIMEOUT_S = 30.0
+_PORT_FIELDS = ('binding:profile', 'binding:vif_type', 'binding:vif_details')
+_NEUTRON_CURE = (
+    ": give it the role service, or allow these rules in Neutron's policy file"
+)
+_NEEDS = {
+    'neutron': 'Neutron reserves binding:profile of a port for this role',
+    'service_user': 'Neutron and Cinder let only this role delete what a '
+    'server still uses',
+}
+
+
+class Trial(Protocol):
+    """A right and what shows whether the user has it."""
+
+    @property
+    def rule(self) -> str:
+        """The policy rule."""
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether most clouds do without it."""
+
+
+@attrs.frozen
+class Lack:
+    """A right that a user lacks.
+
+    :param is_optional: the daemons can be started without it
+    """
+
+    text: str
+    is_optional: bool
+
+
+def gather(*parts: Callable[[], Iterable[Lack]]) -> list[Lack]:
+    """Return what all parts have found; an error is a finding, too."""
+    found: list[Lack] = []
+    for part in parts:
+        try:
+            found += part()
+        except (errors.IronicComputeError, PlacementError) as exc:
+            found.append(Lack(str(exc), is_optional=False))
+    return found
+
+
+def of_ironic(missing: Sequence[Trial]) -> list[Lack]:
+    """Return a sentence about the rights in Ironic that are missing."""
+    return _of_service('Ironic', missing, ironic_rights.CURE)
+
+
+def of_placement(missing: Sequence[Trial]) -> list[Lack]:
+    """Return a sentence about the rights in Placement that are missing."""
+    return _of_service('Placement', missing, placement_rights.CURE)
+
+
+def _of_service(name: str, missing: Sequence[Trial], cure: str) -> list[Lack]:
+    if not missing:
+        return []
+    rules = ', '.join(trial.rule for trial in missing)
+    text = (
+        f'{name} denies {rules} to the user below [{name.lower()}] in '
+        f'nova.conf{cure}'
+    )
+    return [Lack(text, all(trial.is_optional for trial in missing))]
+
+
+def of_neutron(neutron: Any, servers: Sequence[str]) -> list[Lack]:
+    """Return a sentence about what Neutron hides of servers on nodes.
+
+    :param neutron: a keystoneauth1 adapter for the service type network
+    :param servers: uuids; if there are none, nothing can be found out
+    :raises errors.ConfigError: Neutron does not answer
+    """
+    if not servers:
+        return []
+    query = '&'.join(f'device_id={server}' for server in servers)
+    try:
+        ports = _get(neutron, f'/v2.0/ports?{query}').get('ports', [])
+        hidden = list(_hidden(neutron, ports[0])) if ports else []
+    except ksa_exc.ClientException as exc:
+        raise errors.ConfigError(
+            f'Neutron does not answer, check what is below [neutron] '
+            f'auth_type in nova.conf: {exc}'
+        ) from exc
+    if not ports:
+        return [
+            Lack(
+                f'Neutron shows no port of {len(servers)} servers, such as '
+                f'{servers[0]}, to the user below [neutron] in nova.conf; if '
+                f'they have ports, it lacks get_port{_NEUTRON_CURE}',
+                is_optional=True,
+            )
+        ]
+    text = (
+        f'Neutron hides {", ".join(hidden)} from the user below [neutron] in '
+        f'nova.conf{_NEUTRON_CURE}'
+    )
+    return [Lack(text, is_optional=False)] if hidden else []
+
+
+def _hidden(neutron: Any, port: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the rules without which something of a port is hidden."""
+    for field in _PORT_FIELDS:
+        if field not in port:
+            yield f'get_port:{field}'
+    network = f'/v2.0/networks/{port["network_id"]}'
+    if not _get(neutron, network):
+        yield 'get_network'
+    subnets = [each['subnet_id'] for each in port.get('fixed_ips', ())]
+    if subnets and not _get(neutron, f'/v2.0/subnets/{subnets[0]}'):
+        yield 'get_subnet'
+
+
+def _get(neutron: Any, url: str) -> Mapping[str, Any]:
+    """Return an answer of Neutron; empty if there is no such thing."""
+    try:
+        answer: Mapping[str, Any] = neutron.get(
+            url, timeout=_TIMEOUT_S, raise_exc=True
+        ).json()
+    except (ksa_exc.NotFound, ksa_exc.Forbidden):
+        return {}
+    return answer
+
+
+def make_neutron() -> Any:
+    """Return Nova's adapter for Neutron, without a request.
+
+    :raises errors.ConfigError: nova.conf has no usable credentials
+    """
+    with config.translated_credentials('neutron'):
+        return nova_utils.get_ksa_adapter('network')
+
+
+def of_roles(conf: Any) -> list[Lack]:
+    """Return sentences about users that lack the role ``service``.
+
+    :param conf: Nova's options
+    :raises errors.ConfigError: Keystone refuses a user or does not answer
+    """
+    sections = ['neutron']
+    if conf.service_user.send_service_user_token:
+        sections.append('service_user')
+    return [
+        Lack(
+            f'The user below [{section}] in nova.conf has the roles '
+            f'{", ".join(sorted(roles)) or "none"}, and not {ROLE}: '
+            f'{_NEEDS[section]}; give it the role, unless the policy files '
+            f'allow it to another role',
+            is_optional=True,
+        )
+        for section in sections
+        if ROLE not in (roles := _roles(conf, section))
+    ]
+
+
+def _roles(conf: Any, section: str) -> frozenset[str]:
+    """Return the roles of a section's user, from its token."""
+    cure = f'check what is below [{section}] auth_type in nova.conf'
+    with config.translated_credentials(section):
+        auth: Any = ks_loading.load_auth_from_conf_options(conf, section)
+        session = ks_loading.load_session_from_conf_options(
+            conf, section, auth=auth
+        )
+    if auth is None:
+        raise errors.ConfigError(
+            f'nova.conf has no credentials below [{section}]: set auth_type'
+        )
+    try:
+        return frozenset(auth.get_access(session).role_names)
+    except (ksa_exc.ClientException, AttributeError) as exc:
+        raise errors.ConfigError(
+            f'Keystone gives no token; {cure}: {exc}'
+        ) from exc

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sentences about rights that the users of nova.conf lack."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import nova.conf
+import pytest
+import requests_mock
+from keystoneauth1 import adapter, fixture, session
+from keystoneauth1 import loading as ks_loading
+from keystoneauth1.identity import v3
+
+from ironic_compute import errors
+from ironic_compute.cmd import rights_check
+from ironic_compute.ironic_api.rights import Trial
+from resource_tracker.errors import PlacementUnavailable
+
+CONF = nova.conf.CONF
+KEYSTONE, NEUTRON = 'http://keystone/v3', 'http://neutron'
+PORT = {
+    'id': 'p1',
+    'network_id': 'n1',
+    'fixed_ips': [{'subnet_id': 's1', 'ip_address': '192.0.2.9'}],
+    'binding:profile': {},
+    'binding:vif_type': 'other',
+    'binding:vif_details': {},
+}
+_OPTIONS = {
+    'auth_type': 'v3password',
+    'auth_url': KEYSTONE,
+    'username': 'compute',
+    'password': 'secret',
+    'user_domain_name': 'Default',
+    'project_name': 'service',
+    'project_domain_name': 'Default',
+}
+
+
+@pytest.fixture
+def web() -> Iterator[Any]:
+    """Answer requests of keystoneauth1."""
+    with requests_mock.Mocker() as mocker:
+        mocker.get(KEYSTONE, json=fixture.V3Discovery(KEYSTONE))
+        yield mocker
+
+
+@pytest.fixture(autouse=True)
+def _credentials() -> Iterator[None]:
+    plugin = ks_loading.get_auth_plugin_conf_options('v3password')
+    for section in ('neutron', 'service_user'):
+        CONF.register_opts(plugin, group=section)
+        for name, value in _OPTIONS.items():
+            CONF.set_override(name, value, group=section)
+    yield
+    for section in ('neutron', 'service_user'):
+        for name in _OPTIONS:
+            CONF.clear_override(name, group=section)
+        CONF.unregister_opts(plugin, group=section)
+    CONF.clear_override('send_service_user_token', group='service_user')
+
+
+def _give_token(web: Any, *roles: str) -> None:
+    """Let Keystone give tokens with these roles."""
+    token = fixture.V3Token()
+    token.set_project_scope()
+    for role in roles:
+        token.add_role(name=role)
+    web.post(
+        f'{KEYSTONE}/auth/tokens', json=token, headers={'X-Subject-Token': 't'}
+    )
+
+
+def _neutron(web: Any, port: dict[str, Any] | None) -> Any:
+    """Return an adapter for a Neutron with one port at most."""
+    _give_token(web, 'service')
+    ports = [] if port is None else [port]
+    web.get(f'{NEUTRON}/v2.0/ports', json={'ports': ports})
+    web.get(f'{NEUTRON}/v2.0/networks/n1', json={'network': {'id': 'n1'}})
+    web.get(f'{NEUTRON}/v2.0/subnets/s1', json={'subnet': {'id': 's1'}})
+    auth = v3.Password(
+        auth_url=KEYSTONE, username='u', password='p', user_domain_id='d'
+    )
+    return adapter.Adapter(
+        session.Session(auth), endpoint_override=NEUTRON, raise_exc=False
+    )
+
+
+def test_missing_rights_are_one_sentence_with_the_section_and_the_cure() -> (
+    None
+):
+    """All of a service are in it."""
+    trials = [Trial('baremetal:a', 'GET', '/a'), Trial('b', 'GET', '/b')]
+    (lack,) = rights_check.of_ironic(trials)
+    assert 'Ironic denies baremetal:a, b to the user below [ironic]' in (
+        lack.text
+    )
+    assert 'role service with system_scope = all' in lack.text
+    assert not lack.is_optional
+    assert rights_check.of_ironic([]) == []
+
+
+def test_rights_that_most_servers_do_without_are_optional() -> None:
+    """One that is not makes the sentence important."""
+    console = Trial('c', 'GET', '/c', is_optional=True)
+    (lack,) = rights_check.of_placement([console])
+    assert lack.is_optional
+    (lack,) = rights_check.of_placement([console, Trial('b', 'GET', '/b')])
+    assert not lack.is_optional
+
+
+def test_error_of_one_service_does_not_hide_another() -> None:
+    """It is a finding itself."""
+
+    def fail() -> list[rights_check.Lack]:
+        raise PlacementUnavailable('Placement did not answer')
+
+    found = rights_check.gather(fail, lambda: [rights_check.Lack('x', True)])
+    assert [lack.text for lack in found] == ['Placement did not answer', 'x']
+    assert not found[0].is_optional
+
+
+def test_user_with_the_role_service_lacks_nothing(web: Any) -> None:
+    """Also beside other roles."""
+    _give_token(web, 'reader', 'service')
+    CONF.set_override('send_service_user_token', True, group='service_user')
+    assert rights_check.of_roles(CONF) == []
+
+
+def test_user_without_the_role_service_is_named(web: Any) -> None:
+    """Each section, if Nova uses it."""
+    _give_token(web, 'admin')
+    (lack,) = rights_check.of_roles(CONF)
+    assert 'below [neutron] in nova.conf has the roles admin, and not' in (
+        lack.text
+    )
+    CONF.set_override('send_service_user_token', True, group='service_user')
+    assert '[service_user]' in rights_check.of_roles(CONF)[1].text
+
+
+def test_user_that_keystone_refuses_is_named(web: Any) -> None:
+    """With the section."""
+    web.post(f'{KEYSTONE}/auth/tokens', status_code=401)
+    with pytest.raises(errors.ConfigError, match=r'below \[neutron\]'):
+        rights_check.of_roles(CONF)
+
+
+def test_all_of_a_port_can_be_seen(web: Any) -> None:
+    """Nothing is said; without a server nothing is asked."""
+    assert rights_check.of_neutron(_neutron(web, PORT), ['i1']) == []
+    assert rights_check.of_neutron(None, []) == []
+
+
+def test_server_without_a_port_is_warned_of(web: Any) -> None:
+    """It may have none."""
+    (lack,) = rights_check.of_neutron(_neutron(web, None), ['i1', 'i2'])
+    assert 'no port of 2 servers, such as i1' in lack.text
+    assert 'lacks get_port: give' in lack.text
+    assert lack.is_optional
+
+
+def test_what_neutron_hides_is_named_by_its_rule(web: Any) -> None:
+    """A field, a network and a subnet."""
+    port = {k: v for k, v in PORT.items() if k != 'binding:profile'}
+    neutron = _neutron(web, port)
+    web.get(f'{NEUTRON}/v2.0/networks/n1', status_code=404)
+    web.get(f'{NEUTRON}/v2.0/subnets/s1', status_code=404)
+    (lack,) = rights_check.of_neutron(neutron, ['i1'])
+    assert 'get_port:binding:profile, get_network, get_subnet' in lack.text
+    assert not lack.is_optional
+
+
+def test_neutron_that_is_away_is_named(web: Any) -> None:
+    """As an error of the configuration."""
+    neutron = _neutron(web, PORT)
+    web.get(f'{NEUTRON}/v2.0/ports', status_code=503)
+    with pytest.raises(errors.ConfigError, match=r'below \[neutron\]'):
+        rights_check.of_neutron(neutron, ['i1'])
