@@ -15,6 +15,7 @@ PARTS = (
     'first',
     'arrival',
     'idle',
+    'scraped',
     'restart',
     'adoption',
     'changes',
@@ -25,8 +26,8 @@ PARTS = (
     'cleaning',
     'deploys',
 )
-# Stock nova-compute has neither a disk cache nor notifications.
-OURS_ONLY = frozenset({'adoption', 'quiet'})
+# Stock nova-compute has neither a disk cache, notifications nor a port.
+OURS_ONLY = frozenset({'adoption', 'quiet', 'scraped'})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

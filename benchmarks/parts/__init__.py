@@ -13,6 +13,7 @@ PARTS: Mapping[str, Callable[[Stage, Note], None]] = {
     'first': reports.first,
     'arrival': reports.arrival,
     'idle': reports.idle,
+    'scraped': reports.scraped,
     'restart': reports.restart,
     'adoption': reports.adoption,
     'changes': changes.notified,
