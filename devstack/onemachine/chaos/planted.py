@@ -364,9 +364,10 @@ def planted(stage: Stage) -> None:
     """Plant inconsistencies; have fsck find all, and mend what it can."""
     layout, content, report = stage.cloud.layout, stage.content, stage.report
     report.scenario = 'planted'
-    content.boot(_SERVERS_COUNT - len(content.servers()))
     addresses = {h: proxy.address(n) for n, h in enumerate(ALL_HOSTS)}
     views = Views(layout, addresses)
+    _look_under_load(stage, views)
+    content.boot(_SERVERS_COUNT - len(content.servers()))
     report.none('found in a clean pool', sorted(_fsck(views)[0]))
     planter = _planter(layout, content)
     before = _dump(layout)
@@ -379,6 +380,20 @@ def planted(stage: Stage) -> None:
         'rows changed that nothing was planted about',
         _changed(before, after, planter.touched),
     )
+
+
+def _look_under_load(stage: Stage, views: Views) -> None:
+    """Have fsck look while users work, a daemon is killed and comes back."""
+    with stage.under_load(population=_SERVERS_COUNT) as load:
+        for name, act in (
+            ('under load', lambda: None),
+            ('after a kill', lambda: stage.running.kill(['c2'])),
+            ('after a start', lambda: stage.computes.start_agents(['c2'])),
+        ):
+            act()
+            found, _took_s = _fsck(views, '--wait', '30')
+            stage.report.none(f'found {name}', sorted(found))
+    stage.report_requests(load)
 
 
 def _report_found(stage: Stage, views: Views, planter: Planter) -> None:
