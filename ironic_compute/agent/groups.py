@@ -53,6 +53,21 @@ def find_overlap(mine: str, other: str) -> str | None:
     )
 
 
+def pool_options(group: str) -> tuple[str, str]:
+    """Return the conductor group and the shard of a pool, for the operator.
+
+    :param group: a name made by :func:`group_name`
+    """
+    conductor_group, shard = map(_shown, group.split('/')[1:])
+    return conductor_group, shard
+
+
+def _shown(part: str) -> str:
+    if part == _ANY:
+        return 'not set'
+    return urllib.parse.unquote(part) or 'empty'
+
+
 def describe_pool(group: str) -> str:
     """Return a description of a group's pool for the operator.
 
@@ -64,6 +79,6 @@ def describe_pool(group: str) -> str:
 def _describe(parts: Sequence[str]) -> str:
     names = ('conductor_group', 'shard')
     return ', '.join(
-        f'{name} {"not set" if part == _ANY else part or "empty"}'
+        f'{name} {_shown(part)}'
         for name, part in zip(names, parts, strict=True)
     )

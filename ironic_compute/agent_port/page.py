@@ -20,7 +20,7 @@ from hashring.paths import Path
 from hashring.ring import Host
 from ironic_compute.agent_port import figures, problems
 from ironic_compute.agent_port.peers import is_reachable
-from ironic_compute.agent_port.state import utc
+from ironic_compute.agent_port.state import PATHS, utc
 from ironic_compute.journal.moves import Move
 
 POLICY = (
@@ -29,10 +29,6 @@ POLICY = (
     "form-action 'none'; frame-ancestors 'none'"
 )
 WEB = pathlib.Path(__file__).parent / 'web'
-# In the order in which a build needs them.
-_PATHS = tuple(
-    map(Path, ('RabbitMQ', 'nova-conductor', 'Ironic', 'Placement', 'Neutron'))
-)
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 
 
@@ -91,7 +87,7 @@ def render(
         agreed_for_s=None if since_s is None else now_s - since_s,
         hosts=[*_host_rows(status, known, now_s)],
         members=[*_member_rows(status)],
-        paths=_PATHS,
+        paths=PATHS,
         totals=_totals(known),
         is_whole=known.keys() >= status.known,
         moves=moves,
@@ -163,7 +159,7 @@ def _member_rows(status: AgentStatus) -> Iterator[MemberRow]:
             is_me=member.boot == status.me.boot,
             agrees=member.ring == status.ring.digest if member.ring else None,
             url=member.page if is_reachable(member, machine) else '',
-            paths=tuple((path, _reaches(member, path)) for path in _PATHS),
+            paths=tuple((path, _reaches(member, path)) for path in PATHS),
         )
 
 

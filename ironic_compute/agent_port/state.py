@@ -14,8 +14,14 @@ from typing import Any
 from hashring.agent_status import AgentStatus
 from hashring.counts import Counts
 from hashring.group import Member
+from hashring.paths import Path
 from hashring.ring import Host
 from ironic_compute.journal.moves import Move
+
+# The services that workers need, in the order in which a build needs them.
+PATHS = tuple(
+    map(Path, ('RabbitMQ', 'nova-conductor', 'Ironic', 'Placement', 'Neutron'))
+)
 
 
 def describe_agent(status: AgentStatus, now_s: float) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from ironic_compute.cmd.nova_access import (
     try_soon,
     use_nova_conductor,
 )
+from ironic_compute.cmd.pool_views import PoolDoctor, PoolList, PoolShow
 from ironic_compute.cmd.rebalance import PoolRebalanceCommand
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import IronicClient, make_client
@@ -184,9 +185,12 @@ class ControlApp(app.App):
         self.command_manager.add_command('node forget', NodeForget)
         self.command_manager.add_command('node move', NodeMove)
         self.command_manager.add_command('node unpin', NodeUnpin)
+        self.command_manager.add_command('pool doctor', PoolDoctor)
+        self.command_manager.add_command('pool list', PoolList)
         self.command_manager.add_command(
             'pool rebalance', PoolRebalanceCommand
         )
+        self.command_manager.add_command('pool show', PoolShow)
 
     def build_option_parser(self, *args: Any, **kwargs: Any) -> Any:
         """Add the options that name configuration files."""

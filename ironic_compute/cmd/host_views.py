@@ -21,6 +21,7 @@ from ironic_compute.agent_port.problems import Problem
 from ironic_compute.cmd import agent_ports, nova_hosts
 from ironic_compute.cmd.hosts import (
     HostArgument,
+    all_hosts,
     known_hosts,
     own_pool,
     read_members,
@@ -33,13 +34,6 @@ COLUMNS = ('Host', 'Served by', 'Machine', 'State', 'Not reached')
 _LIST_NOVA_S, _SHOW_NOVA_S = 3.0, 10.0
 
 Phrases = Mapping[Host, Sequence[str]]
-
-
-def all_hosts(members: Iterable[Member]) -> list[Host]:
-    """Return the hosts of a pool, known and served ones."""
-    members = tuple(members)
-    served = {host for m in members for host in m.serving}
-    return sorted(known_hosts(members) | served)
 
 
 def host_rows(

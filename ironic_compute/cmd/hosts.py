@@ -34,6 +34,13 @@ def known_hosts(members: Iterable[Member]) -> set[Host]:
     return {host for m in members for host in (m.home, *m.known)}
 
 
+def all_hosts(members: Iterable[Member]) -> list[Host]:
+    """Return the hosts of a pool, known and served ones."""
+    members = tuple(members)
+    served = {host for m in members for host in m.serving}
+    return sorted(known_hosts(members) | served)
+
+
 def served_hosts(members: Iterable[Member]) -> list[Host]:
     """Return the hosts that are served now, home hosts first."""
     served = {host: m for m in members for host in m.serving}
