@@ -7,6 +7,7 @@ the command shows what is left.
 """
 
 import argparse
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -181,6 +182,12 @@ def add_move_options(parser: Any) -> None:
         help='move no more than N servers in a minute',
     )
     parser.add_argument(
+        '--change-zone',
+        action='store_true',
+        help='also move servers to hosts in another availability zone or in '
+        'other host aggregates; their users see the new zone',
+    )
+    parser.add_argument(
         '--wait',
         action='store_true',
         help='end when that is done; say meanwhile what is left',
@@ -205,17 +212,20 @@ class _EmptyingCommand(HostArgument, lister.Lister):
         """
         from ironic_compute.ownership import peer_rpc
 
-        host = Host(parsed_args.host)
+        host, changes_zone = Host(parsed_args.host), parsed_args.change_zone
+        read_plan = functools.partial(
+            peer_rpc.request_drain_plan, changes_zone=changes_zone
+        )
         use_nova_conductor()
-        plan = ask(host, lambda: peer_rpc.request_drain_plan(host))
+        plan = ask(host, lambda: read_plan(host))
         self._check_members(host)
         if parsed_args.dry_run:
             order(host, self._why_not)
             return COLUMNS, rows(plan)
         limit = parsed_args.limit
-        order(host, lambda to: self._request(to, limit))
+        order(host, lambda to: self._request(to, limit, changes_zone))
         if parsed_args.wait:
-            self._show(self._wait(host, peer_rpc.request_drain_plan), host)
+            self._show(self._wait(host, read_plan), host)
         return COLUMNS, rows(plan)
 
     def _why_not(self, host: Host) -> str | None:
@@ -230,7 +240,9 @@ class _EmptyingCommand(HostArgument, lister.Lister):
         :raises NovaRefused: with the reason
         """
 
-    def _request(self, host: Host, limit: int | None) -> str | None:
+    def _request(
+        self, host: Host, limit: int | None, changes_zone: bool
+    ) -> str | None:
         raise NotImplementedError
 
     def _wait(self, host: Host, read_plan: ReadPlan) -> Iterator[str]:
@@ -260,10 +272,12 @@ class HostDrain(_EmptyingCommand):
       ironic-computectl host drain c3 --limit 10 --wait
     """
 
-    def _request(self, host: Host, limit: int | None) -> str | None:
+    def _request(
+        self, host: Host, limit: int | None, changes_zone: bool
+    ) -> str | None:
         from ironic_compute.ownership import peer_rpc
 
-        return peer_rpc.request_drain(host, limit)
+        return peer_rpc.request_drain(host, limit, changes_zone=changes_zone)
 
     def _wait(self, host: Host, read_plan: ReadPlan) -> Iterator[str]:
         return wait_until_empty(host, read_plan, SystemClock())
@@ -313,10 +327,12 @@ class HostRetire(_EmptyingCommand):
         if absence is not None:
             print(absence, file=self.app.stderr)
 
-    def _request(self, host: Host, limit: int | None) -> str | None:
+    def _request(
+        self, host: Host, limit: int | None, changes_zone: bool
+    ) -> str | None:
         from ironic_compute.ownership import peer_rpc
 
-        return peer_rpc.request_retire(host, limit)
+        return peer_rpc.request_retire(host, limit, changes_zone=changes_zone)
 
     def _wait(self, host: Host, read_plan: ReadPlan) -> Iterator[str]:
         return wait_until_retired(host, read_plan, read_service, SystemClock())

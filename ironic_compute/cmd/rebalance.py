@@ -279,7 +279,7 @@ class PoolRebalanceCommand(lister.Lister):
         hosts = sorted(known_hosts(read_members()))
         use_nova_conductor()
         order = _make_order(hosts)
-        work = _make_rebalance(hosts, order, with_servers, parsed_args.limit)
+        work = _make_rebalance(hosts, order, parsed_args)
         with contextlib.ExitStack() as undo:
             if with_servers and not parsed_args.dry_run:
                 undo.callback(order.end)
@@ -320,22 +320,31 @@ def _make_order(hosts: Iterable[Host]) -> PoolOrder:
 
 
 def _make_rebalance(
-    hosts: Iterable[Host],
-    order: PoolOrder,
-    with_servers: bool,
-    limit: int | None,
+    hosts: Iterable[Host], order: PoolOrder, parsed_args: Any
 ) -> PoolRebalance:
     from ironic_compute.ownership import peer_rpc
+
+    with_servers, changes_zone = (
+        parsed_args.with_servers,
+        parsed_args.change_zone,
+    )
 
     def read_plan(host: Host) -> Any:
         if with_servers:
             order.repeat_if_due()
-        return peer_rpc.request_rebalance_plan(host)
+        return peer_rpc.request_rebalance_plan(host, changes_zone=changes_zone)
 
     def request(holder: Host, node: NodeId) -> Any:
         order.repeat_if_due()
-        return peer_rpc.request_rebalance_node(holder, node, order.key)
+        return peer_rpc.request_rebalance_node(
+            holder, node, order.key, changes_zone=changes_zone
+        )
 
     return PoolRebalance(
-        hosts, read_plan, request, SystemClock(), with_servers, limit
+        hosts,
+        read_plan,
+        request,
+        SystemClock(),
+        with_servers,
+        parsed_args.limit,
     )

@@ -14,10 +14,11 @@ from typing import Any
 MARK = 'ironic-compute: draining'
 _RETIRES = ', then retired'
 _LIMIT = ', servers per minute: '
+_ZONE = ', also to other zones'
 _FORMER = '; disabled before: '
 _FORM = re.compile(
     f'{MARK}(?P<retires>{_RETIRES})?(?:{_LIMIT}(?P<limit>[0-9]+))?'
-    f'(?:{_FORMER}(?P<former>.*))?',
+    f'(?P<zone>{_ZONE})?(?:{_FORMER}(?P<former>.*))?',
     re.DOTALL,
 )
 # Nova's database has no more space for a reason.
@@ -32,11 +33,13 @@ class DrainOrder:
     :param retires: the host leaves the pool when it is empty
     :param former: the reason with which somebody had disabled the host
         before, maybe an empty one; None if it was enabled
+    :param changes_zone: servers may go to hosts in other availability zones
     """
 
     limit: int | None = None
     retires: bool = False
     former: str | None = None
+    changes_zone: bool = False
 
     def reason(self) -> str:
         """Return the ``disabled_reason`` of the host.
@@ -45,8 +48,9 @@ class DrainOrder:
         """
         retires = _RETIRES if self.retires else ''
         limit = '' if self.limit is None else f'{_LIMIT}{self.limit}'
+        zone = _ZONE if self.changes_zone else ''
         former = '' if self.former is None else f'{_FORMER}{self.former}'
-        return f'{MARK}{retires}{limit}{former}'[:_LENGTH_MAX]
+        return f'{MARK}{retires}{limit}{zone}{former}'[:_LENGTH_MAX]
 
 
 def read_order(record: Any | None) -> DrainOrder | None:
@@ -61,4 +65,5 @@ def read_order(record: Any | None) -> DrainOrder | None:
         None if limit is None else int(limit),
         found['retires'] is not None,
         found['former'],
+        found['zone'] is not None,
     )

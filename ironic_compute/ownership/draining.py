@@ -8,6 +8,7 @@ their servers have no task. A host that is to be retired leaves the pool when
 it is empty (``retirement``).
 """
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -23,7 +24,7 @@ from ironic_compute.journal.moves import Cause, Reason
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.ownership.drain_order import DrainOrder, read_order
-from ironic_compute.ownership.eviction import Evictor, Refused
+from ironic_compute.ownership.eviction import Evictor, Refused, Terms
 from ironic_compute.ownership.move_plan import MovePlanner, PlannedMove
 from ironic_compute.ownership.pacing import MinuteLimit
 from ironic_compute.ownership.retirement import Retirement
@@ -68,15 +69,20 @@ class Draining:
 
     # The order
 
-    def begin(self, limit: int | None, *, retires: bool) -> str | None:
+    def begin(
+        self, limit: int | None, *, retires: bool, changes_zone: bool = False
+    ) -> str | None:
         """Store the order to drain this host, instead of an earlier one.
 
         :param limit: servers that are moved in a minute at most
         :param retires: the host leaves the pool when it is empty
+        :param changes_zone: servers may go to hosts in other availability
+            zones
         :returns: None, or a sentence with the reason of a refusal
         """
+        order = DrainOrder(limit, retires, changes_zone=changes_zone)
         return self._why_last() or self._change(
-            lambda record: _begin(record, limit, retires)
+            lambda record: _begin(record, order)
         )
 
     def check(self, *, retires: bool) -> str | None:
@@ -127,17 +133,21 @@ class Draining:
 
     # The plan
 
-    def plan(self) -> list[PlannedMove]:
+    def plan(self, *, changes_zone: bool = False) -> list[PlannedMove]:
         """Return what is left to be moved from this host, and what waits.
 
-        It is the same before and during a drain. If the order is to retire
-        the host, and its own daemon has to do that, an entry without a node
-        and a server says so.
-        """
-        return self._plan_moves() + self._list_wait()
+        It is the same before and during a drain. If the host is to be retired,
+        and its own daemon has to do that, an entry without a node and a server
+        says so.
 
-    def _plan_moves(self) -> list[PlannedMove]:
-        moves = self._planner.plan_moves(self._ring_of_others())
+        :param changes_zone: of the order that is carried out, or is to be
+        """
+        return self._plan_moves(Terms(changes_zone=changes_zone)) + (
+            self._list_wait()
+        )
+
+    def _plan_moves(self, terms: Terms) -> list[PlannedMove]:
+        moves = self._planner.plan_moves(self._ring_of_others(), terms)
         return moves + self._list_homeless(move.server for move in moves)
 
     def _list_wait(self) -> list[PlannedMove]:
@@ -192,8 +202,9 @@ class Draining:
         is_settled = status.agreed and status.settled_for_s >= self._settle_s
         if not is_settled or self._held_nodes.host in status.ring.hosts:
             return
-        plan = self._plan_moves()
-        self._move_some(plan, order)
+        terms = Terms(changes_zone=order.changes_zone)
+        plan = self._plan_moves(terms)
+        self._move_some(plan, order, terms)
         if order.retires:
             self._end_host(is_empty=not plan)
 
@@ -202,32 +213,32 @@ class Draining:
             self._retirement.run_round(is_empty=is_empty)
 
     def _move_some(
-        self, plan: Iterable[PlannedMove], order: DrainOrder
+        self, plan: Iterable[PlannedMove], order: DrainOrder, terms: Terms
     ) -> None:
         cause = Cause(Reason.RETIRE if order.retires else Reason.DRAIN)
         for move in plan:
             if move.server is None or move.target is None or move.why_not:
                 continue
-            if self._is_over(order.limit):
+            if self._is_over(order):
                 return
             try:
                 self._evictor.evict(
-                    NodeId(move.node), Host(move.target), cause=cause
+                    NodeId(move.node), Host(move.target), terms, cause=cause
                 )
             except Refused as exc:
                 LOG.debug('Not moved yet: %(reason)s', {'reason': exc})
                 continue
             self._limit.note_move()
 
-    def _is_over(self, limit: int | None) -> bool:
+    def _is_over(self, order: DrainOrder) -> bool:
         """Return whether as many servers as allowed were moved lately.
 
         Also if an operator has changed the order meanwhile.
         """
-        if self._limit.wait_s(limit) > 0.0:
+        if self._limit.wait_s(order.limit) > 0.0:
             return True
         record = self._services.find_record(self._held_nodes.host)
-        return read_order(record) is None
+        return read_order(record) != order
 
 
 def _no_service(host: Host) -> str:
@@ -245,15 +256,16 @@ def _why_retired(record: Any, retires: bool) -> str | None:
     )
 
 
-def _begin(record: Any, limit: int | None, retires: bool) -> str | None:
-    former, why_not = read_order(record), _why_retired(record, retires)
+def _begin(record: Any, order: DrainOrder) -> str | None:
+    former, why_not = read_order(record), _why_retired(record, order.retires)
     if why_not is not None:
         return why_not
     reason = former.former if former is not None else None
     if former is None and record.disabled:
         reason = record.disabled_reason or ''
     record.disabled = True
-    record.disabled_reason = DrainOrder(limit, retires, reason).reason()
+    order = dataclasses.replace(order, former=reason)
+    record.disabled_reason = order.reason()
     return None
 
 

@@ -270,7 +270,8 @@ class Evictor:
         if difference is not None:
             raise Refused(
                 f'Hosts {here} and {target} {difference}; if that is wanted, '
-                f'use "ironic-computectl node move" with --change-zone'
+                f'use --change-zone with "ironic-computectl node move", "host '
+                f'drain", "host retire" or "pool rebalance"'
             )
         return service_id
 

@@ -15,7 +15,7 @@ from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.pins import target_of
 from ironic_compute.nodes.records import ServerRow
-from ironic_compute.ownership.eviction import Evictor, Refused
+from ironic_compute.ownership.eviction import Evictor, Refused, Terms
 from ironic_compute.ownership.movability import why_server_stays
 from resource_tracker.node import NodeId
 
@@ -45,7 +45,7 @@ class MovePlanner:
     _compute_nodes: ComputeNodes
     _evictor: Evictor
 
-    def plan_moves(self, ring: Ring) -> list[PlannedMove]:
+    def plan_moves(self, ring: Ring, terms: Terms) -> list[PlannedMove]:
         """Return a move of each held node that another host should hold.
 
         Blocks for some requests to Nova, and writes nothing.
@@ -53,7 +53,7 @@ class MovePlanner:
         targets = self._find_targets(ring)
         servers = {node: self._server_on(node) for node in targets}
         rows = self._compute_nodes.read_servers(filter(None, servers.values()))
-        refused = self._check_targets(targets, servers)
+        refused = self._check_targets(targets, servers, terms)
         return [
             self._plan_one(node, server, targets[node], rows, refused)
             for node, server in sorted(servers.items())
@@ -73,16 +73,17 @@ class MovePlanner:
         self,
         targets: Mapping[NodeId, Host | None],
         servers: Mapping[NodeId, str | None],
+        terms: Terms,
     ) -> dict[Host | None, str | None]:
         """Return why each target can take no server now, or None."""
         hosts = {host for node, host in targets.items() if servers[node]}
-        return {host: self._why_not(host) for host in hosts}
+        return {host: self._why_not(host, terms) for host in hosts}
 
-    def _why_not(self, target: Host | None) -> str | None:
+    def _why_not(self, target: Host | None, terms: Terms) -> str | None:
         if target is None:
             return 'No other host of this pool takes nodes'
         try:
-            self._evictor.check_target(target)
+            self._evictor.check_target(target, terms)
         except Refused as exc:
             return str(exc)
         return None

@@ -202,15 +202,19 @@ class NodeMoves:
 
     # Rebalance of the pool
 
-    def plan(self) -> HostPlan:
+    def plan(self, *, changes_zone: bool = False) -> HostPlan:
         """Return which nodes of this host other hosts should hold.
 
         Their holder pushes the free ones by itself.
+
+        :param changes_zone: servers may go to hosts in other availability
+            zones
         """
+        terms = Terms(changes_zone=changes_zone)
         rows, ring = self._held_nodes.rows(), self._pool.ring_status().ring
         facts = [self._held_nodes.facts(node) for node in rows]
         servers = [each for each in facts if each and each.instance_uuid]
-        moves = self._planner.plan_moves(ring) if ring.hosts else []
+        moves = self._planner.plan_moves(ring, terms) if ring.hosts else []
         return HostPlan(
             len(rows), len(servers), tuple(map(self._unless_disabled, moves))
         )
@@ -227,11 +231,14 @@ class NodeMoves:
         )
         return dataclasses.replace(move, why_not=why_not)
 
-    def rebalance(self, node: NodeId, order: str = '') -> MoveResult:
+    def rebalance(
+        self, node: NodeId, order: str = '', *, changes_zone: bool = False
+    ) -> MoveResult:
         """Give a node and its server to the host that should hold it.
 
         :param order: the key of the order to rebalance; '' if a command of an
             older release requests the move
+        :param changes_zone: also if that host is in another availability zone
         """
         holder = self._held_nodes.host
         why_not = self.orders.why_not(order)
@@ -240,7 +247,8 @@ class NodeMoves:
         cause = Cause(Reason.REBALANCE, self.orders.by(order))
         try:
             target = self._find_target(node)
-            server = self._evictor.evict(node, target, cause=cause)
+            terms = Terms(changes_zone=changes_zone)
+            server = self._evictor.evict(node, target, terms, cause=cause)
         except Refused as exc:
             return MoveResult(holder, why_not=str(exc))
         return MoveResult(holder, server=server)

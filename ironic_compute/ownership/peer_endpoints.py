@@ -103,19 +103,32 @@ class MovesEndpoint:
         """Return the fields of ``node_moves.UnpinResult``; since 1.5."""
         return dataclasses.asdict(self._moves.unpin(NodeId(node)))
 
-    def rebalance_plan(self, context: Any) -> dict[str, Any]:
-        """Return the fields of ``node_moves.HostPlan``; since version 1.5."""
-        return dataclasses.asdict(self._moves.plan())
+    def rebalance_plan(
+        self, context: Any, changes_zone: bool = False
+    ) -> dict[str, Any]:
+        """Return the fields of ``node_moves.HostPlan``; since version 1.5.
+
+        :param changes_zone: since version 1.6
+        """
+        return dataclasses.asdict(self._moves.plan(changes_zone=changes_zone))
 
     def rebalance_node(
-        self, context: Any, node: str, order: str = ''
+        self,
+        context: Any,
+        node: str,
+        order: str = '',
+        changes_zone: bool = False,
     ) -> dict[str, Any]:
         """Give a node and its server to its target; since version 1.5.
 
-        :param order: the key of the order; since version 1.6
+        :param order: the key of the order; since version 1.6, as
+            ``changes_zone``
         :returns: the fields of ``node_moves.MoveResult``
         """
-        return dataclasses.asdict(self._moves.rebalance(NodeId(node), order))
+        result = self._moves.rebalance(
+            NodeId(node), order, changes_zone=changes_zone
+        )
+        return dataclasses.asdict(result)
 
     def begin_rebalance(
         self, context: Any, key: str, by: str, is_dry_run: bool
@@ -128,13 +141,27 @@ class MovesEndpoint:
         """End the order to rebalance; since version 1.6."""
         self._moves.orders.end(key)
 
-    def drain_host(self, context: Any, limit: int | None) -> str | None:
-        """Store the order to drain the host of this worker."""
-        return self._draining.begin(limit, retires=False)
+    def drain_host(
+        self, context: Any, limit: int | None, changes_zone: bool = False
+    ) -> str | None:
+        """Store the order to drain the host of this worker.
 
-    def retire_host(self, context: Any, limit: int | None) -> str | None:
-        """Store the order to retire the host; since version 1.4."""
-        return self._draining.begin(limit, retires=True)
+        :param changes_zone: since version 1.6
+        """
+        return self._draining.begin(
+            limit, retires=False, changes_zone=changes_zone
+        )
+
+    def retire_host(
+        self, context: Any, limit: int | None, changes_zone: bool = False
+    ) -> str | None:
+        """Store the order to retire the host; since version 1.4.
+
+        :param changes_zone: since version 1.6
+        """
+        return self._draining.begin(
+            limit, retires=True, changes_zone=changes_zone
+        )
 
     def undrain_host(self, context: Any) -> str | None:
         """End the drain of the host of this worker."""
@@ -144,9 +171,15 @@ class MovesEndpoint:
         """Return why the host would not be drained; since version 1.5."""
         return self._draining.check(retires=retires)
 
-    def drain_plan(self, context: Any) -> list[dict[str, Any]]:
-        """Return the fields of each ``draining.PlannedMove`` of this host."""
-        return [dataclasses.asdict(move) for move in self._draining.plan()]
+    def drain_plan(
+        self, context: Any, changes_zone: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return the fields of each ``draining.PlannedMove`` of this host.
+
+        :param changes_zone: since version 1.6
+        """
+        plan = self._draining.plan(changes_zone=changes_zone)
+        return [dataclasses.asdict(move) for move in plan]
 
 
 @attrs.define(eq=False, repr=False, slots=False)

@@ -36,6 +36,8 @@ NAMESPACE = 'ironic_compute'
 VERSION = '1.6'
 # The version that workers of every release accept.
 _FIRST_VERSION = '1.0'
+# Since it, servers may be moved into another availability zone.
+_ZONE_VERSION = '1.6'
 _HELLO_TIMEOUT_S = 5
 # Long, because the worker sends requests to Nova and Ironic before it answers.
 _REQUEST_TIMEOUT_S = 30
@@ -108,16 +110,16 @@ def request_move_node(
         has not answered in time and may still move the node
     :raises oslo_messaging.RemoteError: the worker is of an older release
     """
-    answer = _request(
+    answer = _request_move(
         holder,
         'move_node',
-        '1.6' if changes_zone else '1.5',
+        '1.5',
+        changes_zone,
         node=node,
         host=pin.host,
         by=pin.by,
         replaces=replaces,
         is_dry_run=is_dry_run,
-        **({'changes_zone': True} if changes_zone else {}),
     )
     return MoveResult(**answer)
 
@@ -130,18 +132,20 @@ def request_unpin_node(holder: Host, node: NodeId) -> UnpinResult:
     return UnpinResult(**_request(holder, 'unpin_node', '1.5', node=node))
 
 
-def request_rebalance_plan(host: Host) -> HostPlan:
+def request_rebalance_plan(
+    host: Host, *, changes_zone: bool = False
+) -> HostPlan:
     """Return which nodes of a host other hosts should hold; blocks.
 
     It raises what :func:`request_drain` does.
     """
-    answer = _request(host, 'rebalance_plan', '1.5')
+    answer = _request_move(host, 'rebalance_plan', '1.5', changes_zone)
     moves = tuple(PlannedMove(**fields) for fields in answer.pop('moves'))
     return HostPlan(**answer, moves=moves)
 
 
 def request_rebalance_node(
-    holder: Host, node: NodeId, order: str
+    holder: Host, node: NodeId, order: str, *, changes_zone: bool = False
 ) -> MoveResult:
     """Make the worker of ``holder`` give a node to its target; blocks.
 
@@ -149,7 +153,9 @@ def request_rebalance_node(
 
     :param order: the key of the order to rebalance that is under way
     """
-    answer = _request(holder, 'rebalance_node', '1.6', node=node, order=order)
+    answer = _request_move(
+        holder, 'rebalance_node', '1.6', changes_zone, node=node, order=order
+    )
     return MoveResult(**answer)
 
 
@@ -179,24 +185,34 @@ def request_end_rebalance(host: Host, order: RebalanceOrder) -> None:
     _request(host, 'end_rebalance', '1.6', key=order.key)
 
 
-def request_drain(host: Host, limit: int | None) -> str | None:
+def request_drain(
+    host: Host, limit: int | None, *, changes_zone: bool = False
+) -> str | None:
     """Make the worker of a host store the order to drain it; blocks.
 
     :param limit: servers that are moved in a minute at most
+    :param changes_zone: servers may go to hosts in other availability zones;
+        needs a worker of a later release than the rest
     :returns: None, or a sentence with the reason of a refusal
     :raises oslo_messaging.MessagingTimeout: no worker serves the host
     :raises oslo_messaging.RemoteError: the worker is of an older release
     """
-    answer: str | None = _request(host, 'drain_host', '1.3', limit=limit)
+    answer: str | None = _request_move(
+        host, 'drain_host', '1.3', changes_zone, limit=limit
+    )
     return answer
 
 
-def request_retire(host: Host, limit: int | None) -> str | None:
+def request_retire(
+    host: Host, limit: int | None, *, changes_zone: bool = False
+) -> str | None:
     """Make the worker of a host store the order to retire it; blocks.
 
     It takes, returns and raises what :func:`request_drain` does.
     """
-    answer: str | None = _request(host, 'retire_host', '1.4', limit=limit)
+    answer: str | None = _request_move(
+        host, 'retire_host', '1.4', changes_zone, limit=limit
+    )
     return answer
 
 
@@ -220,12 +236,14 @@ def request_drain_check(host: Host, *, retires: bool) -> str | None:
     return answer
 
 
-def request_drain_plan(host: Host) -> list[PlannedMove]:
+def request_drain_plan(
+    host: Host, *, changes_zone: bool = False
+) -> list[PlannedMove]:
     """Return what a drain of a host would move, or has left; blocks.
 
     It raises what :func:`request_drain` does.
     """
-    answer = _request(host, 'drain_plan', '1.3')
+    answer = _request_move(host, 'drain_plan', '1.3', changes_zone)
     return [PlannedMove(**fields) for fields in answer]
 
 
@@ -267,6 +285,27 @@ def _request(to: Host, name: str, version: str, /, **arguments: Any) -> Any:
     """Call a method of a worker that has it since this version; blocks."""
     client = _client(to, version).prepare(timeout=_REQUEST_TIMEOUT_S)
     return client.call(nova_context.get_admin_context(), name, **arguments)
+
+
+def _request_move(
+    to: Host,
+    name: str,
+    version: str,
+    /,
+    changes_zone: bool,
+    **arguments: Any,
+) -> Any:
+    """Call a method that takes an operator's consent to another zone; blocks.
+
+    A worker of an older release has the method without that.
+
+    :param version: since which the method is there without it
+    """
+    if changes_zone:
+        return _request(
+            to, name, _ZONE_VERSION, changes_zone=True, **arguments
+        )
+    return _request(to, name, version, **arguments)
 
 
 def request_nodes(

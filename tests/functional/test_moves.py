@@ -429,7 +429,7 @@ class MoveTest(pool.PoolTestCase):
         self._do('reboot', 'ACTIVE', {'type': 'HARD'})
         self._assert_moved()
 
-    def test_server_does_not_leave_its_availability_zone(self) -> None:
+    def test_server_leaves_its_zone_only_if_that_is_wanted(self) -> None:
         """Its user would see another zone."""
         made = self.api.post_aggregate(
             {'aggregate': {'name': 'a', 'availability_zone': 'zone-2'}}
@@ -437,6 +437,24 @@ class MoveTest(pool.PoolTestCase):
         self.api.add_host_to_aggregate(made['id'], self.target)
         self.until(self._is_refused_for_its_zone, 'refused')
         self.assertEqual((self.host, self.host), self._where())
+        self._drain_into_another_zone()
+
+    def _drain_into_another_zone(self) -> None:
+        """An operator may want that; the user then sees the zone."""
+        here = Host(self.host)
+        plan = peer_rpc.request_drain_plan(here)
+        waiting = [m.server for m in plan if m.why_not]
+        self.assertEqual([self.server['id']], waiting)
+        plan = peer_rpc.request_drain_plan(here, changes_zone=True)
+        self.assertEqual({None}, {m.why_not for m in plan})
+        self.assertEqual(
+            None, peer_rpc.request_drain(here, None, changes_zone=True)
+        )
+        pool.TheCloud.show(self.target)
+        self.until(lambda: not self.held(self.host), 'it is empty')
+        self.assertEqual((self.target, self.target), self._where())
+        shown = self.api.get_server(self.server['id'])
+        self.assertEqual('zone-2', shown['OS-EXT-AZ:availability_zone'])
 
     def _is_refused_for_its_zone(self) -> bool:
         try:

@@ -11,7 +11,11 @@ from nova.compute import task_states
 from hashring.ring import Host, Ring
 from hashring.workers import HostRetired
 from ironic_compute.nodes.pins import Pin, set_pin
-from ironic_compute.ownership.drain_order import MARK, DrainOrder
+from ironic_compute.ownership.drain_order import (
+    MARK,
+    DrainOrder,
+    read_order,
+)
 from ironic_compute.ownership.draining import Draining
 from ironic_compute.ownership.move_plan import PlannedMove
 from ironic_compute.ownership.retirement import Retirement
@@ -87,9 +91,13 @@ class Drained(Desk):
         *,
         waits_s: float = 10.0,
         retires: bool = False,
+        changes_zone: bool = False,
     ) -> None:
         """Have the host drained, and let all agents read that."""
-        assert self.draining.begin(limit, retires=retires) is None
+        why_not = self.draining.begin(
+            limit, retires=retires, changes_zone=changes_zone
+        )
+        assert why_not is None
         self.cloud.show('c2')
         self.cloud.clock.advance(waits_s)
 
@@ -257,6 +265,71 @@ def test_plan_says_that_no_host_may_take_a_server(desk: Drained) -> None:
     desk.order()
     desk.draining.run_round()
     assert not desk.moved()
+
+
+@pytest.mark.parametrize('retires', [False, True])
+def test_server_leaves_its_zone_if_the_order_says_so(
+    desk: Drained, *, retires: bool
+) -> None:
+    """The plan of such an order says the same before it."""
+    changed = _separate_zones(desk)
+    (move,) = [m for m in desk.draining.plan() if m.server]
+    assert '--change-zone' in (move.why_not or '')
+    moves = desk.draining.plan(changes_zone=True)
+    (move,) = [m for m in moves if m.server]
+    assert move == PlannedMove(desk.node, S1, C2)
+    desk.order(retires=retires, changes_zone=True)
+    assert ', also to other zones' in desk.record.disabled_reason
+    desk.draining.run_round()
+    assert desk.moved() == [S1]
+    assert changed == [(S1, C2)]
+
+
+def _separate_zones(desk: Drained) -> list[tuple[Any, Host]]:
+    """Return a list that grows by each server whose zone is changed."""
+    desk.zone('a', 'c1', availability_zone='zone-1')
+    changed: list[tuple[Any, Host]] = []
+    evictor: Any = desk.evictor
+    evictor._change_zone = lambda instance, target: changed.append(
+        (instance.uuid, target)
+    )
+    return changed
+
+
+def test_consent_to_another_zone_ends_with_the_next_order(
+    desk: Drained,
+) -> None:
+    """Also in the middle of a round."""
+    desk.add_servers(1)
+    _separate_zones(desk)
+    desk.order(changes_zone=True)
+
+    def order_without() -> None:
+        assert desk.draining.begin(None, retires=False) is None
+
+    desk.before_save = order_without
+    desk.draining.run_round()
+    assert len(desk.moved()) == 1
+    desk.draining.run_round()
+    assert len(desk.moved()) == 1
+
+
+@pytest.mark.parametrize('limit', [None, 7])
+@pytest.mark.parametrize('retires', [False, True])
+@pytest.mark.parametrize('former', [None, '', 'a disk, also to other zones'])
+@pytest.mark.parametrize('changes_zone', [False, True])
+def test_order_is_read_as_it_was_stored(
+    limit: int | None,
+    retires: bool,
+    former: str | None,
+    changes_zone: bool,
+) -> None:
+    """A former reason may contain anything."""
+    order = DrainOrder(limit, retires, former, changes_zone)
+    record = types.SimpleNamespace(
+        disabled=True, disabled_reason=order.reason()
+    )
+    assert read_order(record) == order
 
 
 def test_plan_without_any_other_host_moves_nothing(desk: Drained) -> None:

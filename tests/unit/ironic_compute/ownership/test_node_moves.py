@@ -367,6 +367,23 @@ def test_server_changes_its_zone_if_that_is_wanted(desk: MovesDesk) -> None:
     assert desk.holder == C2
 
 
+def test_rebalance_changes_a_zone_if_that_is_wanted(desk: MovesDesk) -> None:
+    """The plan says which servers would stay without the option."""
+    node = desk.misplace()
+    _separate_zones(desk)
+    changed = _let_zones_change(desk)
+    (move,) = [m for m in desk.moves.plan().moves if m.server]
+    assert '--change-zone' in (move.why_not or '')
+    assert desk.moves.rebalance(node).why_not == move.why_not
+    assert not changed
+    plan = desk.moves.plan(changes_zone=True)
+    (move,) = [m for m in plan.moves if m.server]
+    assert move == PlannedMove(node, S1, C2)
+    result = desk.moves.rebalance(node, changes_zone=True)
+    assert result == MoveResult(C1, S1)
+    assert changed == [(S1, C2)]
+
+
 def test_free_node_changes_its_zone_if_that_is_wanted(desk: MovesDesk) -> None:
     """No server is changed."""
     _separate_zones(desk)

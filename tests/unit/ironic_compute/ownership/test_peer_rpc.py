@@ -72,18 +72,26 @@ class Moves:
     def unpin(self, node: NodeId) -> UnpinResult:
         return UnpinResult('c1', 'c9', 'c1', f'cannot unpin {node}')
 
-    def plan(self) -> HostPlan:
-        return HostPlan(5, 2, (PlannedMove('n1', 's1', 'c9', 'it waits'),))
+    def plan(self, *, changes_zone: bool) -> HostPlan:
+        why_not = None if changes_zone else 'it waits'
+        return HostPlan(5, 2, (PlannedMove('n1', 's1', 'c9', why_not),))
 
-    def rebalance(self, node: NodeId, order: str) -> MoveResult:
-        return MoveResult('c1', f'server of {node}', order)
+    def rebalance(
+        self, node: NodeId, order: str, *, changes_zone: bool
+    ) -> MoveResult:
+        zone = ', zone' if changes_zone else ''
+        return MoveResult('c1', f'server of {node}', f'{order}{zone}')
 
 
 class Drain:
     """Refuses the orders of an operator, and has a plan."""
 
-    def begin(self, limit: int | None, *, retires: bool) -> str:
-        return f'cannot {"retire" if retires else "drain"}, {limit} a minute'
+    def begin(
+        self, limit: int | None, *, retires: bool, changes_zone: bool
+    ) -> str:
+        what = 'retire' if retires else 'drain'
+        zone = ', zone' if changes_zone else ''
+        return f'cannot {what}, {limit} a minute{zone}'
 
     def check(self, *, retires: bool) -> str:
         return f'cannot {"retire" if retires else "drain"}'
@@ -91,8 +99,9 @@ class Drain:
     def end(self) -> str:
         return 'cannot end'
 
-    def plan(self) -> list[PlannedMove]:
-        return [PlannedMove('n1', 's1', 'c9', 'it has a task')]
+    def plan(self, *, changes_zone: bool) -> list[PlannedMove]:
+        why_not = None if changes_zone else 'it has a task'
+        return [PlannedMove('n1', 's1', 'c9', why_not)]
 
 
 class OtherPool:
@@ -213,6 +222,20 @@ def test_drain_is_ordered_and_its_plan_is_read() -> None:
     assert peer_rpc.request_undrain(C1) == 'cannot end'
     plan = [PlannedMove('n1', 's1', 'c9', 'it has a task')]
     assert peer_rpc.request_drain_plan(C1) == plan
+
+
+def test_consent_to_another_zone_arrives_with_each_request() -> None:
+    """Nothing is moved to another zone without it."""
+    drained = peer_rpc.request_drain(C1, 7, changes_zone=True)
+    assert drained == 'cannot drain, 7 a minute, zone'
+    retired = peer_rpc.request_retire(C1, None, changes_zone=True)
+    assert retired == 'cannot retire, None a minute, zone'
+    moves = [PlannedMove('n1', 's1', 'c9')]
+    assert peer_rpc.request_drain_plan(C1, changes_zone=True) == moves
+    plan = peer_rpc.request_rebalance_plan(C1, changes_zone=True)
+    assert plan.moves == tuple(moves)
+    moved = peer_rpc.request_rebalance_node(C1, N1, 'k1', changes_zone=True)
+    assert moved.why_not == 'k1, zone'
 
 
 def test_check_is_begun_with_what_is_named() -> None:
