@@ -7,7 +7,7 @@ daemon has a port.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cliff import lister, show
@@ -19,6 +19,7 @@ from ironic_compute.agent_port import peers
 from ironic_compute.agent_port.figures import HostFigures
 from ironic_compute.agent_port.problems import Problem
 from ironic_compute.cmd import agent_ports, nova_hosts
+from ironic_compute.cmd.drain import describe_absence
 from ironic_compute.cmd.hosts import (
     HostArgument,
     all_hosts,
@@ -28,6 +29,7 @@ from ironic_compute.cmd.hosts import (
 )
 from ironic_compute.cmd.nova_access import NovaRefused
 from ironic_compute.cmd.nova_hosts import NovaHost, NovaHosts
+from ironic_compute.ownership.drain_order import parse_order
 
 COLUMNS = ('Host', 'Served by', 'Machine', 'State', 'Not reached')
 # ``host list`` and ``host show`` wait no longer for nova-conductor.
@@ -160,8 +162,18 @@ def fields(facts: HostFacts) -> dict[str, Any]:
         else figures.dirty,
         'Service in Nova': _describe_service(facts.nova),
         'Mapped to a cell': _describe_mapping(facts.nova),
-        'Findings': '\n'.join(map(_describe_problem, facts.problems)) or '-',
+        'Findings': '\n'.join(_list_findings(facts)) or '-',
     }
+
+
+def _list_findings(facts: HostFacts) -> Iterator[str]:
+    yield from map(_describe_problem, facts.problems)
+    nova = facts.nova
+    if nova is not None and nova.is_disabled:
+        order = parse_order(nova.disabled_reason)
+        absence = describe_absence(facts.host, facts.members)
+        if order is not None and order.retires and absence is not None:
+            yield absence
 
 
 def _describe_daemon(host: Host, members: Iterable[Member]) -> str:

@@ -57,7 +57,12 @@ def read_order(record: Any | None) -> DrainOrder | None:
     """Return the order in a Service record; None: the host is not drained."""
     if record is None or not record.disabled:
         return None
-    found = _FORM.match(str(record.disabled_reason or ''))
+    return parse_order(str(record.disabled_reason or ''))
+
+
+def parse_order(disabled_reason: str) -> DrainOrder | None:
+    """Return the order in the ``disabled_reason`` of a disabled host."""
+    found = _FORM.match(disabled_reason)
     if found is None:
         return None
     limit = found['limit']

@@ -138,7 +138,7 @@ class Retirement:
         return (
             f'Host {self._host} is retired when its own daemon, which is up, '
             f'serves it again, or when that daemon is stopped; see '
-            f'"ironic-computectl host list"'
+            f'"ironic-computectl host show {self._host}"'
         )
 
     def _may_end(self) -> bool:

@@ -14,6 +14,7 @@ from ironic_compute.agent_port.problems import Alert, Problem
 from ironic_compute.cmd import host_views
 from ironic_compute.cmd.nova_access import NovaRefused
 from ironic_compute.cmd.nova_hosts import NovaHost
+from ironic_compute.ownership.drain_order import DrainOrder
 
 C1, C2, C3, C9 = map(Host, ('c1', 'c2', 'c3', 'c9'))
 POOL = 'ironic-compute/*/*'
@@ -135,6 +136,20 @@ def test_show_has_what_the_daemon_and_nova_know() -> None:
         'Host c2 gets no nodes. What to do: nova-manage cell_v2 '
         'discover_hosts --by-service'
     )
+
+
+def test_show_says_what_a_retirement_waits_for() -> None:
+    """The own daemon is up, another one serves the host, and it is retired."""
+    waits, served = [_up(C1, C1, C2), _up(C2)], [_up(C1, C1), _up(C2, C2)]
+    for members, order, is_shown in (
+        (waits, DrainOrder(retires=True), True),
+        (waits, DrainOrder(), False),
+        (served, DrainOrder(retires=True), False),
+    ):
+        nova = NovaHost(True, True, True, order.reason())
+        facts = host_views.HostFacts(C2, members, nova=nova)
+        found = host_views.fields(facts)['Findings']
+        assert ('The host is retired when that daemon' in found) is is_shown
 
 
 def test_show_does_without_the_port_and_without_nova() -> None:
