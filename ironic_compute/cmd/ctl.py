@@ -42,6 +42,7 @@ from ironic_compute.cmd.nova_access import (
 )
 from ironic_compute.cmd.pool_views import PoolDoctor, PoolList, PoolShow
 from ironic_compute.cmd.rebalance import PoolRebalanceCommand
+from ironic_compute.cmd.ring_views import RingShow
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import IronicClient, make_client
 from ironic_compute.nodes import placement_reports
@@ -191,6 +192,7 @@ class ControlApp(app.App):
             'pool rebalance', PoolRebalanceCommand
         )
         self.command_manager.add_command('pool show', PoolShow)
+        self.command_manager.add_command('ring show', RingShow)
 
     def build_option_parser(self, *args: Any, **kwargs: Any) -> Any:
         """Add the options that name configuration files."""

@@ -84,6 +84,7 @@ def test_a_backend_that_cannot_be_used(
         'pool doctor',
         'pool rebalance --dry-run',
         'pool show',
+        'ring show',
     ],
 )
 def test_a_pool_without_daemons(tmp_path: pathlib.Path, command: str) -> None:
