@@ -248,6 +248,16 @@ class Reconciler:
         age_s = 0.0 if since_s is None else max(0.0, now_s - since_s)
         return count, age_s
 
+    def dirty_nodes(self) -> dict[NodeId, float]:
+        """Return the nodes with an unwritten change, and its age in seconds.
+
+        See :meth:`backlog`.
+        """
+        with self._lock:
+            since_s = self._nodes.dirty_since_s()
+        now_s = self._clock.now_s()
+        return {node: max(0.0, now_s - at_s) for node, at_s in since_s.items()}
+
     def drain(self, timeout_s: float) -> bool:
         """Block until all changes are written.
 

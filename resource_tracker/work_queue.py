@@ -297,6 +297,14 @@ class WorkQueue:
         ]
         return len(since_s), min(since_s, default=None)
 
+    def dirty_since_s(self) -> dict[NodeId, float]:
+        """Return the nodes with an unwritten change, and when it was due."""
+        return {
+            node: entry.dirty_since_s
+            for node, entry in self._entries.items()
+            if entry.dirty_since_s is not None
+        }
+
     def next_due_s(self) -> float | None:
         """Return the earliest due time of the nodes that may be taken now.
 

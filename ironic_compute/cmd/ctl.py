@@ -35,6 +35,7 @@ from ironic_compute.cmd.node_moves import (
     read_holder,
     read_row,
 )
+from ironic_compute.cmd.node_views import NodeList, NodeOwner
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
     try_soon,
@@ -184,7 +185,9 @@ class ControlApp(app.App):
         self.command_manager.add_command('migrate plan', MigratePlan)
         self.command_manager.add_command('node explain', NodeExplain)
         self.command_manager.add_command('node forget', NodeForget)
+        self.command_manager.add_command('node list', NodeList)
         self.command_manager.add_command('node move', NodeMove)
+        self.command_manager.add_command('node owner', NodeOwner)
         self.command_manager.add_command('node unpin', NodeUnpin)
         self.command_manager.add_command('pool doctor', PoolDoctor)
         self.command_manager.add_command('pool list', PoolList)

@@ -77,7 +77,7 @@ def pool_rows(pools: Pools, own: str, url: str) -> list[tuple[Any, ...]]:
     ]
     if not rows:
         raise NovaRefused(
-            f'There is no daemon of any pool on the backend {url}. Check '
+            f'On the backend {url} there is no daemon of any pool. Check '
             f'[coordination] backend_url, and whether the daemons run.'
         )
     return rows

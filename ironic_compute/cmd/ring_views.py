@@ -30,7 +30,7 @@ CHANGE_COLUMNS = (*COLUMNS, 'Nodes then', 'Gets', 'Gives')
 
 _NOVA_TIMEOUT_S = 10.0
 # The default of Ironic's [api] max_limit.
-_NODES_PER_PAGE = 1000
+NODES_PER_PAGE = 1000
 
 ReadNova = Callable[[], NovaHosts | NovaRefused]
 
@@ -214,7 +214,7 @@ class RingShow(lister.Lister):
         now = self._read_ring(members)
         then = changed_hosts(now, parsed_args.added, parsed_args.removed)
         client = make_client(CONF, NeverOpen())
-        nodes = [n.uuid for n in client.list_nodes(limit=_NODES_PER_PAGE)]
+        nodes = [n.uuid for n in client.list_nodes(limit=NODES_PER_PAGE)]
         hosts = all_hosts(members)
         if then == now:
             return COLUMNS, rows(nodes, hosts, Ring(now))

@@ -74,16 +74,22 @@ class NovaReader:
         """
         since_s = self._clock.wall_s() - _NEW_S
         return tuple(
-            self._read_all(
+            self.read_records(
                 lambda row: Row(
                     node_of_row(row),
                     row.uuid,
                     Host(row.host),
                     is_new_row(row, since_s),
-                ),
-                is_ironic=True,
+                )
             )
         )
+
+    def read_records(self, parse: Callable[[Any], Found]) -> list[Found]:
+        """Read the records of all Ironic nodes of the cell, and parse each.
+
+        :raises RecordsKeepChanging: too many records are deleted meanwhile
+        """
+        return self._read_all(parse, is_ironic=True)
 
     def read_other_holders(self) -> frozenset[Host]:
         """Read the hosts that hold nodes of other hypervisors.

@@ -160,6 +160,9 @@ class IronicComputeManager(
             components.peer_endpoint,
             peer_endpoints.HistoryEndpoint(components.journal.read_all),
             peer_endpoints.ChecksEndpoint(self._recovery_loop.check_now),
+            peer_endpoints.DirtyNodesEndpoint(
+                components.reconciler.dirty_nodes
+            ),
         )
 
     def _make_moves(

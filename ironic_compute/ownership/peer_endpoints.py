@@ -6,7 +6,7 @@ as long as its request.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -247,3 +247,20 @@ class HistoryEndpoint:
         """Return the wanted moves of all processes of this machine."""
         query = Query(host, node, since_s, min(limit, LIMIT_MAX))
         return [move.as_json() for move in self._read(query)]
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class DirtyNodesEndpoint:
+    """Receives requests for the nodes of this host that are dirty; since 1.6.
+
+    :param read: returns the nodes with a change that is not in Placement, and
+        its age in seconds
+    """
+
+    target = oslo_messaging.Target(namespace=NAMESPACE, version=VERSION)
+
+    _read: Callable[[], Mapping[NodeId, float]]
+
+    def list_dirty_nodes(self, context: Any) -> dict[str, float]:
+        """Return the nodes with a change that is not in Placement."""
+        return {str(node): age_s for node, age_s in self._read().items()}

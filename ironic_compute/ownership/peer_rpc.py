@@ -263,6 +263,17 @@ def request_check(
     )
 
 
+def request_dirty_nodes(host: Host) -> dict[NodeId, float]:
+    """Return the nodes of a host with a change that is not in Placement.
+
+    Blocks. It raises what :func:`request_moves` does.
+
+    :returns: the age of the change in seconds, by node
+    """
+    answer = _request(host, 'list_dirty_nodes', '1.6')
+    return {NodeId(node): float(age_s) for node, age_s in answer.items()}
+
+
 def request_moves(host: Host, query: Query) -> list[Move]:
     """Return the wanted moves of the daemon that serves a host; blocks.
 

@@ -364,6 +364,9 @@ def test_gate_that_shuts_stops_before_the_next_write(
     gate.shut()
     turnstile.let_go.set()
     assert not reconciler.drain(0.1)
+    ((node, age_s),) = reconciler.dirty_nodes().items()
+    assert node == NODE
+    assert age_s >= 0.0
     assert placement.requests == ['list', 'Create']
     gate.open()
     assert reconciler.drain(TIMEOUT_S)
@@ -380,6 +383,7 @@ def test_forgotten_node_is_not_written(placement, reconciler):
     assert reconciler.drain(TIMEOUT_S)
     assert placement.requests == ['list', 'Create']
     assert reconciler.backlog() == (0, 0.0)
+    assert reconciler.dirty_nodes() == {}
 
 
 def test_forgotten_node_does_not_come_back_from_a_wait(placement, reconciler):

@@ -193,6 +193,7 @@ def test_node_of_a_build_waits_once(queue):
     queue.put(ONE, 0, claim=CLAIM)
     queue.put(TWO, 1.5, claim=CLAIM)
     assert (queue.next_due_s(), queue.backlog()) == (2, (1, 2))
+    assert list(queue.dirty_since_s().values()) == [2]
     assert queue.take(2).wanted == TWO
 
 

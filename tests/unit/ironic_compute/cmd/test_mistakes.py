@@ -30,7 +30,8 @@ class Mistake:
     :param name: what is wrong
     :param named: what the sentence must contain
     :param text: nova.conf; CLOSED, HTTP and FOLDER are replaced
-    :param options: the command line in front of a script's command
+    :param options: the command line in front of a script's command, or with
+        it
     """
 
     name: str
@@ -348,6 +349,39 @@ _BROKERS = (
         '[oslo_messaging_rabbit]\nssl = true\nssl_ca_file = EXPIRED\n',
     ),
 )
+# Every command that shows hosts or nodes reads the members of a pool first.
+_SHOWING = (
+    *(
+        'host show c1',
+        'node list',
+        'node owner n1',
+        'pool doctor',
+        'pool list',
+    ),
+    *('pool show', 'ring show --with c4'),
+)
+_OF_MEMBERS = (
+    *(
+        Mistake(
+            f'{command} without a daemon',
+            'there is no daemon of any pool'
+            if command == 'pool list'
+            else 'there are daemons of: no pool. Check [ironic]',
+            '[coordination]\nbackend_url = file://FOLDER\n',
+            (*_FILE, *command.split()),
+        )
+        for command in _SHOWING
+    ),
+    *(
+        Mistake(
+            f'{command} without a backend',
+            'backend_url is etcd3+http://127.0.0.1:CLOSED, and it does not',
+            '[coordination]\nbackend_url = etcd3+http://127.0.0.1:CLOSED\n',
+            (*_FILE, *command.split()),
+        )
+        for command in _SHOWING
+    ),
+)
 _TRANSPORTS = (
     Mistake(
         'no such transport',
@@ -367,6 +401,7 @@ RUNS: Sequence[tuple[str, list[str], int, Sequence[Mistake]]] = (
     ('agent', [], 78, (*_EVERYWHERE, *_OF_AGENT)),
     ('ctl', _LIST, 78, _EVERYWHERE),
     ('ctl', _LIST, 1, _BACKENDS_AWAY),
+    ('ctl', [], 1, _OF_MEMBERS),
     ('ctl', _EXPLAIN, 78, (*_OF_IRONIC, *_OF_PLACEMENT)),
     ('ctl', _EXPLAIN, 1, (*_OF_KEYSTONE, *_OF_PLACEMENT_ITSELF)),
     ('ctl', _DRAIN, 78, _TRANSPORTS),

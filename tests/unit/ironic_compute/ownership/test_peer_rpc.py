@@ -156,6 +156,7 @@ def _serve() -> Iterator[None]:
                     peer_endpoints.MovesEndpoint(moves, drain),
                     peer_endpoints.PoolsEndpoint(OTHER_POOL),
                     peer_endpoints.HistoryEndpoint(_read_moves),
+                    peer_endpoints.DirtyNodesEndpoint(lambda: {N1: 2.5}),
                 ],
             ),
             (STOCK, [StockEndpoint()]),
@@ -266,6 +267,11 @@ def test_moves_arrive_as_they_were_read() -> None:
     ]
     with pytest.raises(oslo_messaging.RemoteError):
         peer_rpc.request_moves(STOCK, query)
+
+
+def test_dirty_nodes_arrive_with_their_ages() -> None:
+    """They are those of one host."""
+    assert peer_rpc.request_dirty_nodes(C1) == {N1: 2.5}
 
 
 def test_older_release_cannot_move_nodes() -> None:
