@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import os_resource_classes
 
-from hashring.ring import Host
 from ironic_compute import catalogue
 from ironic_compute.fsck.findings import Finding, Subject
 from ironic_compute.fsck.snapshot import ProviderDetails, Row, Snapshot
@@ -108,19 +107,19 @@ def check_offers(snapshot: Snapshot) -> Iterator[Finding]:
         reason = why_not_schedulable(each.facts, Situation())
         if reason is not None:
             yield from _of_unusable(each, reason, is_offered)
-        elif is_offered is False and _may_build(each.row.host, snapshot):
+        elif is_offered is False and _may_offer(each.row, snapshot):
             yield from _of_usable(each)
 
 
 def _nodes(snapshot: Snapshot) -> Iterator[_Node]:
-    """Yield the nodes whose record is confirmed and whose provider is there.
+    """Yield the nodes that have one record and one provider.
 
     The others have findings of their own.
     """
     providers = snapshot.providers_by_node()
     for node, rows in snapshot.rows_by_node().items():
         found = providers.get(node, [])
-        if len(found) == 1 and len(rows) == 1 and not rows[0].is_new:
+        if len(found) == 1 and len(rows) == 1:
             facts, row = snapshot.nodes[node], rows[0]
             yield _Node(
                 facts,
@@ -139,10 +138,15 @@ def _situation(row: Row, snapshot: Snapshot) -> Situation:
     )
 
 
-def _may_build(host: Host, snapshot: Snapshot) -> bool:
-    """Return whether a host can offer nodes; else it has its own finding."""
+def _may_offer(row: Row, snapshot: Snapshot) -> bool:
+    """Return whether a node can be offered.
+
+    A new record is confirmed first, and a host that cannot offer nodes has
+    its own finding.
+    """
+    host = row.host
     is_mapped = snapshot.mapped is None or host in snapshot.mapped
-    return host in snapshot.services and is_mapped
+    return host in snapshot.services and is_mapped and not row.is_new
 
 
 def _is_offered(each: _Node, snapshot: Snapshot) -> bool | None:
@@ -224,6 +228,8 @@ def _of_usable(each: _Node) -> Iterator[Finding]:
 def check_traits(snapshot: Snapshot) -> Iterator[Finding]:
     """Check the traits of which Placement has listed the providers."""
     for each in _nodes(snapshot):
+        if each.row.is_new:
+            continue
         for trait, uuids in snapshot.placement.with_trait.items():
             has, wants = each.provider in uuids, trait in each.wanted.traits
             if has != wants:

@@ -144,6 +144,14 @@ PLANTED: list[tuple[Check, Snapshot]] = [
         with_placement(names={**PLACEMENT.names, OTHER: FREE}),
     ),
     (catalogue.OFFERED_BUT_UNUSABLE, with_node(FREE, maintenance=True)),
+    # Its record is from just now.
+    (
+        catalogue.OFFERED_BUT_UNUSABLE,
+        change(
+            with_node(FREE, maintenance=True),
+            rows=(Row(FREE, FREE, C1, is_new=True), _ROWS[1]),
+        ),
+    ),
     (
         catalogue.NOT_OFFERED,
         with_details(
