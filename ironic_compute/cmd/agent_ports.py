@@ -11,7 +11,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from hashring.clock import Clock, SystemClock
@@ -76,6 +76,22 @@ def read_problems(members: Iterable[Member]) -> dict[Boot, list[Problem]]:
     """Return the problems that each daemon sees, if its port answers."""
     answers = read_ports(members, FINDINGS)
     return {boot: parse_problems(answer) for boot, answer in answers.items()}
+
+
+def silent_hosts(
+    members: Iterable[Member], answers: Container[Boot]
+) -> frozenset[Host]:
+    """Return the hosts of daemons whose port should answer and does not.
+
+    :param answers: the daemons whose port has answered
+    """
+    machine = socket.gethostname()
+    return frozenset(
+        host
+        for member in members
+        if peers.is_reachable(member, machine) and member.boot not in answers
+        for host in member.serving
+    )
 
 
 def parse_problems(answer: Any) -> list[Problem]:

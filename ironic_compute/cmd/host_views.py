@@ -34,6 +34,8 @@ from ironic_compute.ownership.drain_order import parse_order
 COLUMNS = ('Host', 'Served by', 'Machine', 'State', 'Not reached')
 # ``host list`` and ``host show`` wait no longer for nova-conductor.
 _LIST_NOVA_S, _SHOW_NOVA_S = 3.0, 10.0
+# The first sign that a daemon has died; its lease ends later.
+_SILENT = 'the port of its daemon does not answer'
 
 Phrases = Mapping[Host, Sequence[str]]
 
@@ -86,8 +88,12 @@ def read_phrases(members: Iterable[Member]) -> Phrases:
     members = tuple(members)
     answers = agent_ports.read_problems(members)
     if answers:
+        silent = agent_ports.silent_hosts(members, answers)
         return {
-            host: [each.phrase for each in found if each.phrase]
+            host: [
+                *([_SILENT] if host in silent else []),
+                *(each.phrase for each in found if each.phrase),
+            ]
             for host in all_hosts(members)
             for found in [agent_ports.problems_of_host(host, members, answers)]
         }

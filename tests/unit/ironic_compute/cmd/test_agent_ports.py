@@ -53,6 +53,17 @@ def test_ports_that_do_not_answer_leave_their_answers_out() -> None:
     assert found == {Boot('c0.1'): [1]}
 
 
+def test_hosts_of_a_daemon_whose_port_is_silent_are_named() -> None:
+    """A daemon without a port, or with one that answers, is none of them."""
+    url = 'http://192.0.2.1:9178/'
+    members = [
+        _member(C1, C1, url=url),
+        _member(C2, C2, url=url),
+        _member(C3, C3),
+    ]
+    assert agent_ports.silent_hosts(members, {Boot('c1.1')}) == {C2}
+
+
 def test_a_problem_of_a_later_release_is_left_out() -> None:
     """So is an answer that is none."""
     later = {**SILENT.as_json(), 'alert': 'IronicComputeFlooded'}
