@@ -423,7 +423,11 @@ def _planter(layout: Layout, content: Content) -> Planter:
     free = {node.id for node in nodes if not node.instance_id}
     one = min(free & with_port)
     places = {n.instance_id: n.id for n in nodes if n.instance_id}
-    return Planter(layout, sorted(free - {one}), one, places)
+    # c3 loses its mapping, so that none of its nodes is offered: take others.
+    query = 'SELECT uuid FROM nova.compute_nodes WHERE host = "c3";'
+    of_c3 = set(sql(layout, query).split())
+    ordered = sorted(free - {one}, key=lambda node: (node not in of_c3, node))
+    return Planter(layout, ordered, one, places)
 
 
 def _fsck(views: Views, *words: str) -> tuple[set[tuple[str, str]], float]:
