@@ -85,7 +85,7 @@ RINGS_DIFFER = Check(
     'rings-differ',
     'The daemons do not agree about the hash ring, so no free node changes '
     'its host.',
-    'ironic-computectl host list; the log of each daemon names who does not '
+    'ironic-computectl pool show; the log of each daemon names who does not '
     'agree and why',
 )
 

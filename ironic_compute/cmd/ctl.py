@@ -20,7 +20,6 @@ from hashring.ring import Host
 from ironic_compute import config, errors, instructions
 from ironic_compute.agent import exit_codes
 from ironic_compute.cmd.drain import HostDrain, HostRetire, HostUndrain
-from ironic_compute.cmd.explain import Evidence, explain, explain_pin
 from ironic_compute.cmd.fsck import Fsck
 from ironic_compute.cmd.history import History
 from ironic_compute.cmd.host_views import HostList, HostShow
@@ -46,7 +45,6 @@ from ironic_compute.cmd.rebalance import PoolRebalanceCommand
 from ironic_compute.cmd.ring_views import RingShow
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import IronicClient, make_client
-from ironic_compute.nodes import placement_reports
 from ironic_compute.nodes.pins import Pin, read_pin
 from resource_tracker.node import NodeId
 from resource_tracker.placement import Placement
@@ -61,6 +59,8 @@ _LIBRARIES = ('kazoo', 'keystoneauth', 'stevedore', 'oslo.messaging')
 COLUMNS = ('Check', 'Finding', 'What to do')
 # ``node explain`` waits no longer for nova-conductor.
 _NOVA_TIMEOUT_S = 10.0
+# An ``explain.Evidence``, whose module imports Nova's objects.
+Evidence = Any
 _CONFIG_ERRORS = (errors.ConfigError, hashring.errors.ConfigError)
 
 
@@ -69,6 +69,9 @@ class NodeExplain(NodeArgument, lister.Lister):
 
     def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
         """Read Ironic and Placement and print the findings."""
+        from ironic_compute.cmd.explain import explain, explain_pin
+        from ironic_compute.nodes import placement_reports
+
         evidence = collect(
             parsed_args.node,
             make_client(CONF, NeverOpen()),
@@ -146,6 +149,8 @@ def read_row_soon(node: NodeId) -> Any | NovaRefused | None:
 
 def collect(node: str, client: IronicClient, placement: Placement) -> Evidence:
     """Read the state of a node from Ironic and Placement."""
+    from ironic_compute.cmd.explain import Evidence
+
     facts = client.read_node(node)
     uuid = placement.read_provider_uuid(facts.uuid)
     return Evidence(

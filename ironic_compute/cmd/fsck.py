@@ -16,7 +16,6 @@ from cliff import lister
 from hashring.clock import SystemClock
 from hashring.group import Member
 from hashring.ring import Host
-from ironic_compute.cmd.fsck_repair import repair
 from ironic_compute.cmd.hosts import known_hosts, read_members
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
@@ -24,17 +23,17 @@ from ironic_compute.cmd.nova_access import (
     use_nova_conductor,
 )
 from ironic_compute.fsck.findings import Finding
-from ironic_compute.fsck.look import Look, Looker
 from ironic_compute.fsck.snapshot import PoolHosts
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import make_client
-from ironic_compute.nodes import placement_reports
 from resource_tracker.node import NodeId
-from resource_tracker.placement import Placement
 
 CONF = nova.conf.CONF
 
 COLUMNS = ('Check', 'Node', 'Server', 'Host', 'Finding', 'What to do')
+# A ``look.Look`` and a ``look.Looker``, whose module imports Nova's objects.
+Look = Any
+Looker = Any
 _WAIT_S = 30.0
 _WAIT_MAX_S = 86400.0
 
@@ -147,6 +146,8 @@ class Fsck(lister.Lister):
         looker, wait_s = self._looker(parsed_args.deep), parsed_args.wait
         look: Look = looker.look_twice(wait_s)
         if parsed_args.repair:
+            from ironic_compute.cmd.fsck_repair import repair
+
             return repair(looker, look, wait_s, self._send)
         return look
 
@@ -176,9 +177,12 @@ class Fsck(lister.Lister):
         print(sentence, file=self.app.stderr, flush=True)
 
     def _looker(self, is_deep: bool) -> Looker:
+        from ironic_compute.fsck import look
         from ironic_compute.fsck.nova_reader import RECORDS_PER_RPC, NovaReader
         from ironic_compute.fsck.placement_reader import PlacementReader
+        from ironic_compute.nodes import placement_reports
         from ironic_compute.nodes.compute_nodes import ComputeNodes
+        from resource_tracker.placement import Placement
 
         use_nova_conductor()
         clock, noted = SystemClock(), set[str]()
@@ -191,7 +195,7 @@ class Fsck(lister.Lister):
 
         rows = ComputeNodes(NeverOpen(), clock, page_rows=RECORDS_PER_RPC)
         placement = Placement(placement_reports.make_adapter(CONF))
-        return Looker(
+        return look.Looker(
             make_client(CONF, NeverOpen()),
             NovaReader(rows, clock, note),
             PlacementReader(placement, note, is_deep),

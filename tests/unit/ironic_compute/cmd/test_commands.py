@@ -101,3 +101,20 @@ def test_a_backend_that_is_away(tmp_path: pathlib.Path) -> None:
     assert f'{place}, and it does not answer (connect: ' in done.stderr
     assert 'Connection refused' in done.stderr
     assert done.stderr.count('\n') == 1
+
+
+def test_help_does_not_wait_for_the_objects_of_nova() -> None:
+    """They take as long to import as all the rest of ironic-computectl."""
+    program = (
+        'import sys, ironic_compute.cmd.ctl\n'
+        "print('nova.conf' in sys.modules, *sorted({'nova.objects.fields', "
+        "'nova.utils', 'nova.rpc'} & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', program],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120.0,
+    )
+    assert done.stdout.split() == ['True']
