@@ -3,7 +3,7 @@
 
 Every console script and the worker process read their configuration through
 this module. A mistake in it becomes one sentence that names the file, folder
-or option.
+or option. It loads no client of a service, because an agent has none.
 """
 
 import argparse
@@ -14,8 +14,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import oslo_messaging
-from keystoneauth1 import exceptions as ksa_exc
 from oslo_config import cfg
 from oslo_log import log as logging
 
@@ -60,31 +58,10 @@ def translated_errors(arguments: Sequence[str]) -> Iterator[None]:
     _check_files(arguments)
     try:
         yield
-    except oslo_messaging.DriverLoadFailure as exc:
-        raise _transport_refused(str(exc)) from exc
-    except oslo_messaging.InvalidTransportURL as exc:
-        # The text of the error has the URL, and so the password.
-        raise _transport_refused('it is no URL') from exc
     except cfg.ConfigFileValueError as exc:
         raise errors.ConfigError(_describe_value(exc)) from exc
     except cfg.Error as exc:
         raise errors.ConfigError(str(exc)) from exc
-
-
-@contextlib.contextmanager
-def translated_credentials(section: str) -> Iterator[None]:
-    """Translate keystoneauth1's errors about the options of a section.
-
-    :param section: such as ``ironic``
-    :raises errors.ConfigError: for any of them
-    """
-    try:
-        yield
-    except (ksa_exc.NoMatchingPlugin, ksa_exc.OptionError) as exc:
-        raise errors.ConfigError(
-            f'The credentials below [{section}] auth_type in nova.conf cannot '
-            f'be used, correct them: {exc}'
-        ) from exc
 
 
 def check_values(conf: Any) -> None:
@@ -113,13 +90,6 @@ def set_up_logging(conf: Any, prog: str) -> None:
             f'[DEFAULT] {named} is {conf[named]}, and the log cannot be '
             f'opened: {exc}'
         ) from exc
-
-
-def _transport_refused(why: str) -> errors.ConfigError:
-    return errors.ConfigError(
-        f'[DEFAULT] transport_url in nova.conf cannot be used, write '
-        f'rabbit://USER:PASSWORD@HOST:5672/: {why}'
-    )
 
 
 def _check_group(conf: Any, groups: list[tuple[str, list[Any]]]) -> None:

@@ -40,6 +40,11 @@ def version() -> str:
         return 'unknown: not installed as a package'
 
 
+def register_opts(conf: Any) -> None:
+    """Register the options of reports; may be called twice."""
+    report_opts.set_defaults(conf)
+
+
 def write_report(conf: Any, name: str) -> None:
     """Write a report to a file in ``[oslo_reports] log_dir``, or to stderr.
 
@@ -47,7 +52,7 @@ def write_report(conf: Any, name: str) -> None:
 
     :param name: the first part of the file's name
     """
-    report_opts.set_defaults(conf)
+    register_opts(conf)
     directory = conf.oslo_reports.log_dir
     LOG.info(
         'Writing a report to %(where)s',

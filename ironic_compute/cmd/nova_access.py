@@ -8,7 +8,7 @@ from typing import TypeVar
 import nova.conf
 import oslo_messaging
 
-from ironic_compute import config
+from ironic_compute import access_errors
 
 CONF = nova.conf.CONF
 Answer = TypeVar('Answer')
@@ -57,7 +57,7 @@ def use_nova_conductor() -> None:
     # All services of Nova use this exchange; the default of oslo.messaging is
     # another one.
     rpc.set_defaults(control_exchange='nova')
-    with config.translated_errors(()):
+    with access_errors.translated_transport():
         rpc.init(CONF)
     _check_rabbitmq()
     objects.register_all()

@@ -15,7 +15,7 @@ from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1 import loading as ks_loading
 from nova import utils as nova_utils
 
-from ironic_compute import config, errors
+from ironic_compute import access_errors, errors
 from ironic_compute.ironic_api import rights as ironic_rights
 from resource_tracker import rights as placement_rights
 from resource_tracker.errors import PlacementError
@@ -151,7 +151,7 @@ def make_neutron() -> Any:
 
     :raises errors.ConfigError: nova.conf has no usable credentials
     """
-    with config.translated_credentials('neutron'):
+    with access_errors.translated_credentials('neutron'):
         return nova_utils.get_ksa_adapter('network')
 
 
@@ -180,7 +180,7 @@ def of_roles(conf: Any) -> list[Lack]:
 def _roles(conf: Any, section: str) -> frozenset[str]:
     """Return the roles of a section's user, from its token."""
     cure = f'check what is below [{section}] auth_type in nova.conf'
-    with config.translated_credentials(section):
+    with access_errors.translated_credentials(section):
         auth: Any = ks_loading.load_auth_from_conf_options(conf, section)
         session = ks_loading.load_session_from_conf_options(
             conf, section, auth=auth

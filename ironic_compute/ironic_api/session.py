@@ -20,7 +20,7 @@ from ironicclient.common.apiclient import exceptions as api_exc
 from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1 import loading as ks_loading
 
-from ironic_compute import config, errors
+from ironic_compute import access_errors, errors
 from ironic_compute.ironic_api import rights
 from resource_tracker.errors import MalformedNode
 
@@ -195,7 +195,7 @@ def _session(conf: Any) -> Any:
             'for example to password with auth_url, username, password and '
             'system_scope = all'
         )
-    with config.translated_credentials('ironic'):
+    with access_errors.translated_credentials('ironic'):
         return ks_loading.load_session_from_conf_options(
             conf,
             'ironic',

@@ -15,7 +15,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
-from ironic_compute import config, errors
+from ironic_compute import access_errors, errors
 from ironic_compute.catalogue import Check
 from ironic_compute.gate import LeaseGate
 from ironic_compute.nodes.held_nodes import HeldNodes
@@ -58,7 +58,7 @@ def make_adapter(conf: Any, auth: Any = None) -> Any:
             'auth_type, for example to password with auth_url, username, '
             'password and project_name'
         )
-    with config.translated_credentials('placement'):
+    with access_errors.translated_credentials('placement'):
         return nova_utils.get_ksa_adapter('placement', ksa_auth=auth)
 
 

@@ -26,7 +26,7 @@ from oslo_utils import importutils
 
 from hashring.clock import SystemClock
 from hashring.workers import NO_HOST
-from ironic_compute import compat, config, errors
+from ironic_compute import access_errors, compat, config, errors
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.gate import LeaseGate
 from ironic_compute.paths.path_health import NEUTRON, PathHealth
@@ -136,7 +136,10 @@ def configure(config_arguments: Sequence[str]) -> None:
     config.register_opts(CONF)
     rpc_gating.set_defaults(CONF)
     set_defaults(CONF)
-    with config.translated_errors(config_arguments):
+    with (
+        config.translated_errors(config_arguments),
+        access_errors.translated_transport(),
+    ):
         nova_config.parse_args(
             [PROG, *config_arguments],
             default_config_files=config.default_config_files(),

@@ -106,10 +106,10 @@ def test_daemon_accepts_what_devstack_writes(stacked):
     program = (
         'import sys\n'
         'from ironic_compute.agent.build import build_agent\n'
-        'from ironic_compute.cmd import agent\n'
-        'agent._configure(sys.argv[1:])\n'
-        'build_agent(agent.CONF, agent.config.PROG, ["true"])\n'
-        'print(agent.CONF.host)\n'
+        'from ironic_compute.cmd import daemon\n'
+        'daemon.configure(daemon.CONF, sys.argv[1:])\n'
+        'build_agent(daemon.CONF, daemon.config.PROG, ["true"])\n'
+        'print(daemon.CONF.host)\n'
     )
     done = subprocess.run(
         [sys.executable, '-W', 'ignore', '-c', program, *files],

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's process: it reads nova.conf, then runs until it is stopped."""
+
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+import hashring.errors
+from hashring.agent import Agent
+from ironic_compute import config, errors, instructions
+from ironic_compute.agent import build, exit_codes, worker_processes
+from ironic_compute.cmd import nova_options
+
+# oslo.reports writes the options of this object.
+CONF = cfg.CONF
+
+_DESCRIPTION = (
+    'Serves bare metal nodes of Ironic as compute hosts of Nova: the daemon '
+    'of one controller. Several daemons divide the nodes among them, and take '
+    'the hosts of a dead one over.'
+)
+
+
+def run(arguments: list[str]) -> int:
+    """Run the agent until a signal stops it.
+
+    :param arguments: the command line
+    :returns: 0; or 78 with one sentence on stderr if the configuration is
+        wrong
+    """
+    try:
+        with config.translated_errors(arguments):
+            configure(CONF, arguments)
+            agent, signals = build.build_agent(
+                CONF, config.PROG, worker_processes.worker_command(arguments)
+            )
+    except (errors.ConfigError, hashring.errors.ConfigError) as exc:
+        return exit_codes.print_config_error(exc)
+    signals.install(agent)
+    return _run(agent)
+
+
+def configure(conf: Any, arguments: list[str]) -> None:
+    """Read nova.conf and open the log.
+
+    :raises errors.ConfigError: the configuration is wrong
+    :raises cfg.Error: the same
+    """
+    nova_options.register_opts(conf, lambda trial: _read(trial, arguments))
+    _read(conf, arguments)
+    config.check_values(conf)
+    config.set_up_logging(conf, config.PROG)
+
+
+def _read(conf: Any, arguments: list[str]) -> None:
+    logging.register_options(conf)
+    config.register_opts(conf)
+    instructions.register_opts(conf)
+    conf(
+        arguments,
+        project='nova',
+        prog=config.PROG,
+        version=instructions.version(),
+        default_config_files=config.default_config_files(),
+        description=_DESCRIPTION,
+    )
+
+
+def _run(agent: Agent) -> int:
+    status = agent.run()
+    if agent.exit_message is not None:
+        exit_codes.print_config_error(agent.exit_message)
+    return status
