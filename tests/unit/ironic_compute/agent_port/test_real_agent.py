@@ -120,9 +120,32 @@ class _Agent:
 
     def kill_worker(self) -> None:
         """Kill the first worker of c1."""
+        os.kill(self._worker_pids()[0], signal.SIGKILL)
+
+    def freeze_worker(self) -> None:
+        """Stop the last worker of c1, as a machine that swaps does."""
+        os.kill(self._worker_pids()[-1], signal.SIGSTOP)
+
+    def _worker_pids(self) -> list[int]:
         log = self._folder.joinpath('log').read_text()
-        pids = re.findall(r'worker of host c1, process (\d+)', log)
-        os.kill(int(pids[0]), signal.SIGKILL)
+        found = re.findall(r'worker of host c1, process (\d+)', log)
+        return [int(pid) for pid in found]
+
+    def show(self, *command: str) -> str:
+        """Return what a command prints about the pool of this agent."""
+        done = subprocess.run(
+            [
+                *(sys.executable, '-W', 'ignore'),
+                *('-m', 'ironic_compute.cmd.ctl'),
+                *('--config-file', str(self._folder / 'nova.conf')),
+                *command,
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=2 * _SOON_S,
+        )
+        return done.stdout
 
 
 @pytest.fixture(scope='module')
@@ -169,6 +192,16 @@ def test_a_killed_worker_is_seen_and_the_next_one_answers(
     metrics = agent.wait_for('/metrics', _gauge(read, '1'))
     starts = r'agent_worker_starts_total\{host="c1"\}'
     assert re.search(_gauge(starts, '2'), metrics, re.M)
+
+
+def test_a_command_says_what_the_port_says(agent: _Agent) -> None:
+    """The toy never reads Nova's Services; then its worker is frozen."""
+    agent.wait_for('/readyz', '^Ready')
+    shown = agent.show('host', 'list', '-f', 'value', '-c', 'State')
+    assert shown == 'home; its Service in Nova is not read yet\n'
+    agent.freeze_worker()
+    # A machine as slow as a frozen worker may read it when it was killed.
+    assert 'its worker ' in agent.show('host', 'list')
 
 
 @pytest.mark.parametrize('path', PATHS)
