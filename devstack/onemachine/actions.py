@@ -250,6 +250,12 @@ def _chaos(layout: Layout, arguments: Namespace) -> int:
     return 0 if play.perform(Cloud(layout), plan, names) else 1
 
 
+def _night(layout: Layout, arguments: Namespace) -> None:
+    from onemachine.night import play
+
+    play.COMMANDS[arguments.act](Cloud(layout), arguments.words)
+
+
 def _tempest(layout: Layout, arguments: Namespace) -> int:
     from onemachine.tempest import session
 
@@ -301,5 +307,6 @@ ACTIONS: dict[str, Callable[[Layout, Namespace], int | None]] = {
     'options': _options,
     'scenario': _scenario,
     'chaos': _chaos,
+    'night': _night,
     'tempest': _tempest,
 }

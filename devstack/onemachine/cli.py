@@ -17,6 +17,7 @@ _IN_VENV = 'IRONIC_COMPUTE_CLOUD_IN_VENV'
 _PLAIN = frozenset({'status', 'logs', 'down', 'reset', 'stop', 'kill'})
 _PLAIN |= frozenset({'pause', 'resume'})
 _MAKES_VENV = frozenset({'up', 'demo', 'scenario', 'chaos', 'tempest'})
+_MAKES_VENV |= frozenset({'night'})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

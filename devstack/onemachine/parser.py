@@ -90,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
         _add_migrate,
         _add_bugs,
         _add_chaos,
+        _add_night,
         _add_tempest,
     ):
         add(commands)
@@ -356,6 +357,40 @@ def _add_chaos(commands: _Commands) -> None:
     )
     chaos.add_argument('--stock', action='store_true')
     _add_paths(chaos)
+
+
+def _add_night(commands: _Commands) -> None:
+    night = commands.add(
+        'night',
+        'a night on call: break a pool of three daemons, and mend it',
+        'One person\nprepares a case, and another one, who does not know it, '
+        'finds its cause and\nmends the pool, with the status pages, '
+        'ironic-computectl, the manual, and what\nan operator of OpenStack '
+        'has besides.\n\n'
+        '  start       start the cloud on etcd, three daemons with their '
+        'ports, 12 nodes\n              and 5 servers, and print where to '
+        'look\n'
+        '  prepare N   break the pool in way N; print what a user or an alert '
+        'says, when\n              it can be seen. The time of the operator '
+        'begins\n'
+        '  restart X   restart the daemons c1, c2, c3, with the files that '
+        'they have, or a\n              process that "devstack/cloud status" '
+        'lists, as with systemctl\n'
+        '  answers N   print cause and cure; not for the operator before the '
+        'end\n'
+        '  mend N      undo case N and whatever the operator did, and wait '
+        'until the\n              pool is well\n\n'
+        'N is 1 to 10. devstack/onemachine/night has the causes, so that the '
+        'operator does\nnot read it.',
+        'night start',
+        'night prepare 1',
+        'night restart c1 c2',
+        'night answers 1',
+        'night mend 1',
+    )
+    acts = ('start', 'prepare', 'mend', 'answers', 'restart')
+    night.add_argument('act', choices=acts)
+    night.add_argument('words', nargs='*', metavar='N|X')
 
 
 def _add_paths(chaos: argparse.ArgumentParser) -> None:

@@ -136,7 +136,7 @@ class Views:
             )
         if signs.metrics == DOWN:
             looks['metrics'] = lambda: any(
-                self._get(host, '/metrics') is None for host in hosts
+                self.read(host, '/metrics') is None for host in hosts
             )
         elif signs.metrics:
             looks['metrics'] = lambda: self._any(
@@ -160,9 +160,10 @@ class Views:
         return _has(sign, text)
 
     def _any(self, hosts: Sequence[str], path: str, sign: str) -> bool:
-        return any(_has(sign, self._get(host, path) or '') for host in hosts)
+        return any(_has(sign, self.read(host, path) or '') for host in hosts)
 
-    def _get(self, host: str, path: str) -> str | None:
+    def read(self, host: str, path: str) -> str | None:
+        """Return what a daemon's port answers; None: it does not answer."""
         url = f'http://{self._addresses[host]}:{self._port}{path}'
         try:
             with urllib.request.urlopen(url, timeout=_HTTP_MAX_S) as answer:
@@ -172,7 +173,7 @@ class Views:
 
     def metric(self, host: str, name: str) -> float | None:
         """Return one gauge of a daemon."""
-        text = self._get(host, '/metrics') or ''
+        text = self.read(host, '/metrics') or ''
         found = re.search(rf'^ironic_compute_agent_{name} (\S+)', text, re.M)
         return None if found is None else float(found[1])
 
