@@ -99,8 +99,8 @@ FORBIDDEN = Case(
     'away, because it does not reach a service". No user has complained.',
     'The RabbitMQ user of c2, nova-c2, has lost its permissions on the '
     'vhost "/".',
-    "rabbitmqctl set_permissions nova-c2 '.*' '.*' '.*'; c2 takes its host "
-    'back after some 45 s, or at once if it is restarted.',
+    "rabbitmqctl set_permissions nova-c2 '.*' '.*' '.*'; then "
+    'restart the daemon of c2, which does not always come back by itself.',
     _forbid,
     _is_half_alive,
     undo_nothing,
