@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A steady load of user requests: boots, reboots and deletes."""
+"""A steady load of user requests: boots, reboots, deletes, stops, starts."""
 
 import collections
+import contextlib
 import dataclasses
 import enum
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from keystoneauth1.exceptions import ClientException
 from openstack.exceptions import SDKException
 
 from onemachine import content
-from onemachine.progress import CloudError, print_line
+from onemachine.progress import CloudError, print_line, wait_until
 
 _LOOK_S = 1.0
 # Seconds after which a build that no nova-conductor has received is lost,
@@ -28,6 +29,20 @@ class Kind(enum.StrEnum):
     BOOT = 'boot'
     REBOOT = 'reboot'
     DELETE = 'delete'
+    STOP = 'stop'
+    START = 'start'
+
+
+USUAL = (Kind.REBOOT, Kind.REBOOT, Kind.DELETE)
+WITH_STOPS = (*USUAL, Kind.STOP, Kind.START)
+# The status of a server when a request has ended, and its name in the history
+# of the server.
+_WANTED = {
+    Kind.BOOT: ('ACTIVE', 'create'),
+    Kind.REBOOT: ('ACTIVE', 'reboot'),
+    Kind.STOP: ('SHUTOFF', 'stop'),
+    Kind.START: ('ACTIVE', 'start'),
+}
 
 
 class End(enum.StrEnum):
@@ -67,6 +82,8 @@ class Load:
 
     :param interval_s: seconds between two requests, on average
     :param population: the number of servers, roughly
+    :param kinds: the kinds of requests while there are so many servers; the
+        more often one is in it, the more often it is sent
     """
 
     def __init__(
@@ -76,6 +93,7 @@ class Load:
         *,
         interval_s: float = 2.0,
         population: int = 30,
+        kinds: Sequence[Kind] = USUAL,
     ) -> None:
         self.requests: list[Request] = []
         # Users also delete servers that are not ACTIVE yet.
@@ -84,9 +102,12 @@ class Load:
         self._rng = rng
         self._interval_s = interval_s
         self._population = population
+        self._kinds = kinds
         self._idle: set[str] = set()  # Servers without a request under way.
+        self._stopped: set[str] = set()  # The same, of those that are stopped.
         self._names_count = 0
         self._asking = threading.Event()
+        self._one_request = threading.Lock()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
         self._asker: threading.Thread | None = None
@@ -129,6 +150,19 @@ class Load:
         for thread in self._threads:
             thread.join()
 
+    @contextlib.contextmanager
+    def paused(self, timeout_s: float = 300.0) -> Iterator[None]:
+        """Send nothing while the context is open; before it, all has ended.
+
+        :raises CloudError: a request did not end in time
+        """
+        with self._one_request:
+            wait_until('the requests to end', self._is_quiet, timeout_s)
+            yield
+
+    def _is_quiet(self) -> bool:
+        return not self.pending()
+
     def _give_up(
         self, not_received: Callable[[Sequence[str]], Collection[str]]
     ) -> None:
@@ -159,25 +193,36 @@ class Load:
     def _ask_on(self) -> None:
         while self._asking.is_set():
             try:
-                self._ask(self._choose())
+                with self._one_request:
+                    self._ask(self._choose())
             except Exception as exc:
                 print_line(f'A user could not ask: {exc}')
             time.sleep(self._rng.expovariate(1 / self._interval_s))
 
     def _choose(self) -> Kind:
-        busy_count = len(self.pending())
-        if len(self._idle) + busy_count < self._population:
+        known_count = len(self._idle) + len(self._stopped)
+        if known_count + len(self.pending()) < self._population:
             return Kind.BOOT
-        return self._rng.choice((Kind.REBOOT, Kind.REBOOT, Kind.DELETE))
+        return self._rng.choice(self._kinds)
 
     def _ask(self, kind: Kind) -> None:
         if kind is Kind.BOOT:
             self.boot()
         elif kind is Kind.DELETE and self.is_impatient and self._booting():
             self.delete(self._rng.choice(self._booting()))
-        elif self._idle:
-            server = self._rng.choice(sorted(self._idle))
-            (self.reboot if kind is Kind.REBOOT else self.delete)(server)
+        else:
+            able = self._stopped if kind is Kind.START else self._idle
+            if able:
+                self._ask_about(kind, self._rng.choice(sorted(able)))
+
+    def _ask_about(self, kind: Kind, server: str) -> None:
+        ask = {
+            Kind.REBOOT: self.reboot,
+            Kind.DELETE: self.delete,
+            Kind.STOP: self.stop_server,
+            Kind.START: self.start_server,
+        }[kind]
+        ask(server)
 
     def _booting(self) -> list[str]:
         """Return the servers that are booting and not being deleted."""
@@ -221,14 +266,29 @@ class Load:
             Kind.DELETE, server, lambda: compute.delete_server(server)
         )
 
+    def stop_server(self, server: str) -> Request:
+        """Request that a server is powered off."""
+        compute = self._content.cloud.compute
+        return self._request(
+            Kind.STOP, server, lambda: compute.stop_server(server)
+        )
+
+    def start_server(self, server: str) -> Request:
+        """Request that a server is powered on."""
+        compute = self._content.cloud.compute
+        return self._request(
+            Kind.START, server, lambda: compute.start_server(server)
+        )
+
     def _request(self, kind: Kind, server: str, ask: Any) -> Request:
-        self._idle.discard(server)
+        able = self._stopped if kind is Kind.START else self._idle
+        able.discard(server)
         request = Request(kind, server, time.time())
         try:
             ask()
         except (SDKException, ClientException) as exc:
             request.finish(End.REFUSED, str(exc))
-            self._idle.add(server)
+            able.add(server)
         self.requests.append(request)
         return request
 
@@ -254,19 +314,29 @@ class Load:
             request.finish(End.ERROR, str(fault.get('message')))
         elif request.kind is Kind.DELETE or server.task_state is not None:
             return
-        elif server.status == 'ACTIVE':
-            self._finish_active(request)
+        elif server.status == _WANTED[request.kind][0]:
+            self._finish(request)
+        elif request.kind is not Kind.BOOT:
+            self._finish_failed(request)
 
-    def _finish_active(self, request: Request) -> None:
-        if request.kind is Kind.REBOOT:
-            action = self._newest_reboot(request.server)
+    def _finish_failed(self, request: Request) -> None:
+        """End a request after which the server is not as it should be."""
+        action = self._newest(request)
+        if action is not None and action.message:
+            request.finish(End.ERROR, action.message)
+
+    def _finish(self, request: Request) -> None:
+        is_stop = request.kind is Kind.STOP
+        if request.kind is not Kind.BOOT:
+            action = self._newest(request)
             if action is not None and action.message:
                 request.finish(End.ERROR, action.message)
-                self._idle.add(request.server)
-                return
-        request.finish(End.DONE)
-        self._idle.add(request.server)
+        if request.end is End.PENDING:
+            request.finish(End.DONE)
+        (self._stopped if is_stop else self._idle).add(request.server)
 
-    def _newest_reboot(self, server: str) -> Any:
-        actions = self._content.cloud.compute.server_actions(server)
-        return next((a for a in actions if a.action == 'reboot'), None)
+    def _newest(self, request: Request) -> Any:
+        """Return the newest action of this kind in a server's history."""
+        actions = self._content.cloud.compute.server_actions(request.server)
+        name = _WANTED[request.kind][1]
+        return next((a for a in actions if a.action == name), None)
