@@ -239,6 +239,7 @@ def _chaos(layout: Layout, arguments: Namespace) -> int:
         arguments.stock,
         arguments.queues,
         wanted,
+        arguments.servers,
     )
     names = arguments.scenarios or list(play.USUAL)
     unknown = set(names) - set(play.SCENARIOS)

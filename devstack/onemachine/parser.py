@@ -314,7 +314,8 @@ def _add_chaos(commands: _Commands) -> None:
     chaos = commands.add(
         'chaos',
         'cause faults under load, and check the results',
-        'All scenarios\nbut paths, seen and planted unless some are named: '
+        'All scenarios\nbut moves, paths, seen and planted unless some are '
+        'named: '
         'kills (kill -9), '
         'deploys (kill -9 with twenty deploys,\nthen twenty deletes, in '
         'flight), freeze (SIGSTOP), coordination, rabbit,\nmariadb, ironic '
@@ -322,7 +323,9 @@ def _add_chaos(commands: _Commands) -> None:
         'scaling (from\ntwo daemons to five and back, as an autoscaler does), '
         'bursts (40\nboots at once on 120 nodes, no fault), storm (two faults '
         'at once), cuts (a worker is killed\nbefore and after each request of '
-        'a build), paths (TCP proxies cut one service from one\ndaemon, '
+        'a build), moves (nodes go to other hosts and another\npool with '
+        'their servers, and daemons are killed meanwhile: some forty '
+        'minutes),\npaths (TCP proxies cut one service from one\ndaemon, '
         'later from all, later again and again: some four hours),\nseen '
         '(each fault has to show on the page, in the metrics, in ctl, fsck '
         'and log),\nplanted (fsck has to find what was written into the '
@@ -334,6 +337,7 @@ def _add_chaos(commands: _Commands) -> None:
         'chaos bursts --nodes 120 --rounds 25',
         'chaos storm --nodes 200 --rounds 20 --seed 3 --queues quorum',
         'chaos cuts --nodes 30',
+        'chaos moves --nodes 300 --servers 100 --rounds 10',
         'chaos paths --nodes 100 --seed 3',
         'chaos seen --nodes 30',
         'chaos planted --nodes 300',
@@ -344,9 +348,13 @@ def _add_chaos(commands: _Commands) -> None:
     chaos.add_argument('--seed', type=int, default=int(time.time()) % 10**6)
     chaos.add_argument('--nodes', type=_count, default=300)
     chaos.add_argument(
+        '--servers', type=_count, default=100, help='only of moves'
+    )
+    chaos.add_argument(
         '--rounds',
         type=_count,
-        help='of kills, bursts or storm (default: 20), or of paths (1)',
+        help='of kills, bursts or storm (default: 20), of paths (1), or the '
+        'kills of moves (10 at most)',
     )
     chaos.add_argument('--coordination', choices=COORDINATION, default='etcd')
     chaos.add_argument(

@@ -4,9 +4,13 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 
+from keystoneauth1.exceptions import ClientException
+from openstack.exceptions import SDKException
+
 from onemachine.chaos import (
     cuts,
     growth,
+    moves,
     outages,
     paths,
     planted,
@@ -31,6 +35,7 @@ SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     'idle': growth.idle,
     'join': growth.join,
     'scaling': scaling.scaling,
+    'moves': moves.moves,
     'bursts': storm.bursts,
     'storm': storm.storm,
     'cuts': cuts.cuts,
@@ -39,7 +44,7 @@ SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     'planted': planted.planted,
 }
 # These take hours, or leave a broken pool, so they run only if they are named.
-_ONLY_NAMED = frozenset({'paths', 'seen', 'planted'})
+_ONLY_NAMED = frozenset({'moves', 'paths', 'seen', 'planted'})
 USUAL = tuple(name for name in SCENARIOS if name not in _ONLY_NAMED)
 
 
@@ -56,7 +61,7 @@ def perform(cloud: Cloud, plan: Plan, names: Sequence[str]) -> bool:
     for name in names:
         try:
             SCENARIOS[name](stage)
-        except CloudError as exc:
+        except (CloudError, SDKException, ClientException) as exc:
             stage.report.demand(False, 'broken off', exc)
     print('\n' + stage.report.table())
     daemons = 'stock nova-compute' if plan.stock else 'ironic-compute'

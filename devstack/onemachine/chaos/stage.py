@@ -36,6 +36,7 @@ class Plan:
     :param stock: with stock nova-computes instead of our daemons
     :param queues: the type of Nova's queues in RabbitMQ: classic or quorum
     :param paths: the cells of the scenario ``paths``
+    :param servers_count: servers of the scenario ``moves``
     """
 
     seed: int
@@ -45,6 +46,7 @@ class Plan:
     stock: bool = False
     queues: str = 'classic'
     paths: Wanted = dataclasses.field(default_factory=Wanted)
+    servers_count: int = 100
 
 
 class Stage:
