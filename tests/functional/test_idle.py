@@ -3,15 +3,11 @@
 
 import collections
 import re
-import sys
-import threading
 import time
 import types
 import urllib.request
 from collections.abc import Callable
 from typing import Any
-
-import sqlalchemy
 
 from ironic_compute import opts
 from ironic_compute.nodes.compute_nodes import ComputeNodes
@@ -24,21 +20,8 @@ from ironic_compute.recovery.neglected_servers import NeglectedServers
 from resource_tracker import opts as tracker_opts
 from resource_tracker.meter import NoMeter
 from tests.functional import pool
+from tests.functional.counting import Counted, count_rpcs, name_of
 
-# All of a worker's own threads begin so; Nova's periodic tasks and its
-# heartbeat run in others.
-_OURS = (
-    'audit',
-    'delta',
-    'lost-',
-    'placement-',
-    'reader-',
-    'rebalance',
-    'recovery',
-    'resume-',
-    'services',
-    'stray',
-)
 # By how much the default intervals are shortened here.
 _SPEED = 20.0
 _MINUTES_COUNT = 4
@@ -57,10 +40,6 @@ def _default(options: list[Any], name: str) -> float:
 def _a_minute(name: str, rpcs_count: float) -> float:
     every_s = _default([*opts.ALL, *tracker_opts.ALL], name)
     return rpcs_count * 60.0 / every_s
-
-
-def _name(module: str, code: types.CodeType) -> str:
-    return f'{module}.{code.co_qualname}'
 
 
 # How often a minute each function of ours sends an RPC at rest.
@@ -82,41 +61,17 @@ _FREQUENCIES: dict[Callable[..., Any], float] = {
     ComputeNodes.read_servers: _a_minute('audit_interval_s', 1),
 }
 _CAUSES = {
-    _name(function.__module__, function.__code__): frequency
+    name_of(function.__module__, function.__code__): frequency
     for function, frequency in _FREQUENCIES.items()
 }
 # So frequent that the test would see none only if it looked at no thread.
 _FREQUENT = frozenset(
-    _name(function.__module__, function.__code__)
+    name_of(function.__module__, function.__code__)
     for function in (
         ServiceDirectory.read_records,
         InterruptedTasks._list_servers,
     )
 )
-
-
-def _cause() -> str:
-    """Return the innermost function of ironic_compute that is running."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None:
-        module = frame.f_globals['__name__']
-        if module.startswith('ironic_compute.'):
-            return _name(module, frame.f_code)
-        frame = frame.f_back
-    return 'Nova'
-
-
-class Counted(NoMeter):
-    """Counts requests to Placement."""
-
-    def __init__(self) -> None:
-        self.requests: list[tuple[str, str]] = []
-
-    def count_request(
-        self, method: str, what: str, status: str, seconds: float
-    ) -> None:
-        """Count one."""
-        self.requests.append((method, what))
 
 
 class IdleTest(pool.PoolTestCase):
@@ -163,7 +118,7 @@ class IdleTest(pool.PoolTestCase):
     def _watch(self) -> tuple[list[Any], collections.Counter[str], float]:
         """Return requests to Placement, RPCs, and of how many minutes."""
         began_s = time.monotonic()
-        meter, rpcs = Counted(), self._count_rpcs()
+        meter, rpcs = Counted(), count_rpcs(self.addCleanup)
         pool.TheCloud.placement._meter = meter
         time.sleep(_MINUTES_COUNT * 60.0 / _SPEED)
         pool.TheCloud.placement._meter = NoMeter()
@@ -187,21 +142,6 @@ class IdleTest(pool.PoolTestCase):
         self.assertEqual(
             {host: len(self.held(host)) for host in self.workers}, counts
         )
-
-    def _count_rpcs(self) -> collections.Counter[str]:
-        """Count the transactions of each thread of a worker from now on."""
-        counts: collections.Counter[str] = collections.Counter()
-
-        def begin(connection: Any) -> None:
-            name = threading.current_thread().name
-            if name.startswith(_OURS):
-                counts[_cause()] += 1
-
-        sqlalchemy.event.listen(sqlalchemy.Engine, 'begin', begin)
-        self.addCleanup(
-            sqlalchemy.event.remove, sqlalchemy.Engine, 'begin', begin
-        )
-        return counts
 
 
 def test_intervals_add_up_to_three_rpcs_a_minute() -> None:
