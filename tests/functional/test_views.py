@@ -19,9 +19,20 @@ class ViewsTest(pool.PoolTestCase):
     """Two hosts, which hold some nodes."""
 
     def setUp(self) -> None:
-        """Have the rights of an operator."""
+        """Stop all that reads Nova meanwhile.
+
+        Threads share one connection to SQLite here.
+        """
         super().setUp()
         self.context = nova_context.get_admin_context()
+        for host in (C1, C2):
+            self.until(
+                lambda h=host: not peer_rpc.request_dirty_nodes(h),
+                'all is in Placement',
+            )
+        for host in self.workers:
+            self.components(host).stop()
+            self.manager(host)._recovery_loop.stop()
 
     def test_hosts_are_read_with_their_service_and_mapping(self) -> None:
         """A disabled host, one that lost its mapping, and an unknown one."""
@@ -43,7 +54,7 @@ class ViewsTest(pool.PoolTestCase):
         )
 
     def test_nodes_are_read_with_their_holder_and_pin(self) -> None:
-        """The workers know which of them are not in Placement."""
+        """Each worker agrees with the records."""
         node = NodeId(min(self.held('c1')))
         row = objects.ComputeNode.get_by_nodename(self.context, node)
         pin = Pin(C2, 'ann')
@@ -54,7 +65,3 @@ class ViewsTest(pool.PoolTestCase):
         for host in (C1, C2):
             nodes = {n for n, each in held.items() if each.host == host}
             self.assertEqual(self.held(host), nodes)
-            self.until(
-                lambda h=host: not peer_rpc.request_dirty_nodes(h),
-                'all is in Placement',
-            )
