@@ -127,7 +127,9 @@ class Looker:
         if not self._ironic.can_list_all_nodes():
             self._note(
                 'Not checked: whether nodes exist in Ironic, because it does '
-                'not show us the nodes of all projects'
+                'not show us all nodes: the user below [ironic] in nova.conf '
+                'needs the rules baremetal:node:list_all and '
+                'baremetal:node:get'
             )
             return None
         return self._classify(self._ironic.list_nodes_of_all_pools())

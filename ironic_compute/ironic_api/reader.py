@@ -247,19 +247,38 @@ class IronicReader:
             return NodeFacts.parse(client.node.get(node).to_dict(), read_at_s)
 
     def can_list_all_nodes(self) -> bool:
-        """Return whether the credentials may list the nodes of all projects.
+        """Return whether the credentials show the nodes of all projects.
 
         With lesser credentials Ironic hides the nodes of other projects
         without an error: 404 for a node, short lists. It refuses only a
         request that names another project (policy
-        ``baremetal:node:list_all``), so such a request is made here.
+        ``baremetal:node:list_all``), so such a request is made here. Without
+        ``baremetal:node:get`` it answers 404 for each node that it lists.
         """
         try:
             with self._session.request('show the nodes of others') as client:
                 client.http_client.json_request('GET', rights.NO_PROJECT_NODES)
+            return not self._are_hidden()
         except errors.IronicRefused:
             return False
-        return True
+
+    def _are_hidden(self) -> bool:
+        """Return whether a node that is listed cannot be read by itself."""
+        node = self._first_listed()
+        if node is None:
+            return False
+        try:
+            self.read_fields(node, ['uuid'])
+        except errors.NodeNotFound:
+            # It may have been deleted since it was listed.
+            return self._first_listed() == node
+        return False
+
+    def _first_listed(self) -> str | None:
+        with self._session.request('list a node') as client:
+            _, body = client.http_client.json_request('GET', _ONE_NODE)
+        found = body.get('nodes') or [None]
+        return found[0] and str(found[0]['uuid'])
 
     def missing_rights(self, node: str | None) -> list[rights.Trial]:
         """Return the rights that the user lacks, among those of ``rights``.
@@ -269,18 +288,12 @@ class IronicReader:
 
         :param node: any node that a list has shown; None: there is none
         """
-        is_hidden = node is not None and self._is_hidden(node)
+        is_hidden = False
+        with contextlib.suppress(errors.IronicForbidden):
+            is_hidden = self._are_hidden()
         lacking = [rights.READ_NODE] if is_hidden else []
         tried = rights.trials(None if is_hidden else node)
         return [*lacking, *(each for each in tried if self._is_denied(each))]
-
-    def _is_hidden(self, node: str) -> bool:
-        """Return whether a list has a node that cannot be read by itself."""
-        try:
-            self.read_fields(node, ['uuid'])
-        except errors.NodeNotFound:
-            return any(facts.uuid == node for facts in self.list_nodes())
-        return False
 
     def _is_denied(self, trial: rights.Trial) -> bool:
         body = {} if trial.body is None else {'body': trial.body}

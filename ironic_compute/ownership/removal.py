@@ -187,9 +187,10 @@ class Removal:
             return False
         LOG.error(
             'Ironic says that %(count)d nodes of this host do not exist, but '
-            'it does not show us the nodes of all projects: their records '
-            'stay. Give the user of [ironic] in nova.conf system scope or '
-            'the role that Ironic allows to list all nodes',
+            'it does not show us all nodes: their records stay. The user '
+            'below [ironic] in nova.conf needs the rules '
+            'baremetal:node:list_all and baremetal:node:get; give it the role '
+            'service with system_scope = all',
             {'count': count},
         )
         return False

@@ -248,7 +248,7 @@ def test_node_that_is_not_in_the_pool_is_looked_for_in_all_pools(
     ]
     cloud.ironic.shows_all = False
     assert cloud.look() == []
-    assert 'the nodes of all projects' in cloud.notes[0]
+    assert 'not show us all nodes' in cloud.notes[0]
 
 
 def test_deep_look_reads_each_provider_and_delete(cloud: Cloud) -> None:

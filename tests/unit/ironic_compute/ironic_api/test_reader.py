@@ -195,9 +195,35 @@ def test_instance_without_a_node_is_no_error(client, http):
 @pytest.mark.parametrize(('status', 'sees_all'), [(200, True), (403, False)])
 def test_lesser_credentials_are_recognized(client, http, status, sees_all):
     """Only credentials for all nodes may list those of another project."""
+    http.get(f'{URL}/v1/nodes?limit=1', json={'nodes': []})
     http.get(f'{URL}/v1/nodes?project=nobody', status_code=status, json={})
     assert client.can_list_all_nodes() is sees_all
     assert http.last_request.qs['limit'] == ['1']
+
+
+def _list_one(http, *nodes):
+    """Let lists of one node show these nodes, one after another."""
+    http.get(
+        f'{URL}/v1/nodes?limit=1',
+        [{'json': {'nodes': [{'uuid': node}]}} for node in nodes],
+    )
+    http.get(f'{URL}/v1/nodes?project=nobody', json={'nodes': []})
+
+
+def test_node_that_is_listed_and_cannot_be_read_is_hidden(client, http):
+    """A 404 does not mean then that there is no such node."""
+    _list_one(http, NODE)
+    http.get(f'{URL}/v1/nodes/{NODE}', status_code=404, json=fault('none'))
+    assert not client.can_list_all_nodes()
+    http.get(f'{URL}/v1/nodes/{NODE}', json=record())
+    assert client.can_list_all_nodes()
+
+
+def test_node_that_is_deleted_after_a_list_is_not_hidden(client, http):
+    """The next list does not have it any more."""
+    _list_one(http, NODE, OTHER)
+    http.get(f'{URL}/v1/nodes/{NODE}', status_code=404, json=fault('none'))
+    assert client.can_list_all_nodes()
 
 
 def test_unavailable_ironic_does_not_tell_its_credentials(client, http):
