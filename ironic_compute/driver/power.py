@@ -16,6 +16,7 @@ from oslo_log import log as logging
 from ironic_compute import errors
 from ironic_compute.driver import nova_errors
 from ironic_compute.driver.node_waiter import NodeWaiter
+from ironic_compute.ironic_api import rights
 from ironic_compute.ironic_api.states import PowerState, ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
 
@@ -134,7 +135,7 @@ class Power:
         )
         self._waiter.try_read_node(node)
         facts = self._waiter.wait_until(
-            node, _facts_when_idle, _TIMEOUT_S + (timeout_s or 0), _REFRESH_S
+            node, facts_when_idle, _TIMEOUT_S + (timeout_s or 0), _REFRESH_S
         )
         # A failed reboot can leave the machine on, so the power state alone
         # does not show success.
@@ -167,9 +168,11 @@ def save_power_state(instance: Any, target: str) -> None:
     )
 
 
-def _facts_when_idle(facts: NodeFacts) -> NodeFacts | None:
+def facts_when_idle(facts: NodeFacts) -> NodeFacts | None:
     """Return the facts if Ironic does not work on the node, else None."""
-    is_busy = facts.target_power_state is not None or facts.reservation
+    lock = facts.reservation
+    is_locked = bool(lock) and not rights.is_redacted(lock)
+    is_busy = facts.target_power_state is not None or is_locked
     return None if is_busy else facts
 
 

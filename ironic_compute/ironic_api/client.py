@@ -177,7 +177,7 @@ class IronicClient(IronicReader):
         def update(client: Any) -> NodeFacts:
             sent_at_s = self._clock.now_s()
             answer = client.node.update(node, list(patch))
-            return NodeFacts.parse(answer.to_dict(), sent_at_s)
+            return self._parse(answer, sent_at_s)
 
         answered: NodeFacts = self._send_change(action, update)
         return answered

@@ -57,6 +57,7 @@ class IronicReader:
         self._options = conf.ironic
         self._session = IronicSession(conf)
         self._clock = SystemClock()
+        self._redacted: frozenset[str] = frozenset()
 
     def set_meter(
         self, meter: Callable[[str], AbstractContextManager[None]]
@@ -195,12 +196,40 @@ class IronicReader:
         """Yield the nodes of this pool in a page; log malformed records."""
         for record in records:
             try:
-                facts = NodeFacts.parse(record.to_dict(), read_at_s)
+                facts = self._parse(record, read_at_s)
             except MalformedNode as exc:
                 LOG.warning('%(exc)s; ignored it', {'exc': exc})
             else:
                 if self.is_in_pool(facts):
                     yield facts
+
+    def _parse(self, node: Any, read_at_s: float) -> NodeFacts:
+        """Return the facts of a node that ironicclient has read.
+
+        A last error that Ironic does not show is none: else each power action
+        would seem to have failed.
+
+        :raises MalformedNode: the record is not one of a node
+        """
+        record = node.to_dict()
+        redacted = self._log_redacted(record)
+        if 'last_error' in redacted:
+            record['last_error'] = None
+        return NodeFacts.parse(record, read_at_s)
+
+    def _log_redacted(self, record: Record) -> tuple[str, ...]:
+        """Log once which fields Ironic does not show; return those."""
+        redacted = rights.redacted_fields(record)
+        for field in set(redacted) - self._redacted:
+            self._redacted |= {field}
+            LOG.error(
+                'Ironic does not show %(field)s of nodes, because the user '
+                'below [ironic] in nova.conf lacks %(rule)s: give it the role '
+                'service with system_scope = all, or allow the rule in '
+                "Ironic's policy file",
+                {'field': field, 'rule': rights.field_rule(field)},
+            )
+        return redacted
 
     def list_changed_nodes(
         self, updated_at: str | None, limit: int = 100
@@ -244,7 +273,7 @@ class IronicReader:
         """Return the present facts of one node."""
         read_at_s = self._clock.now_s()
         with self._session.request(f'read node {node}') as client:
-            return NodeFacts.parse(client.node.get(node).to_dict(), read_at_s)
+            return self._parse(client.node.get(node), read_at_s)
 
     def can_list_all_nodes(self) -> bool:
         """Return whether the credentials show the nodes of all projects.
@@ -291,9 +320,21 @@ class IronicReader:
         is_hidden = False
         with contextlib.suppress(errors.IronicForbidden):
             is_hidden = self._are_hidden()
+        node = None if is_hidden else node
         lacking = [rights.READ_NODE] if is_hidden else []
-        tried = rights.trials(None if is_hidden else node)
+        lacking += self._redacted_of(node) if node else []
+        tried = rights.trials(node)
         return [*lacking, *(each for each in tried if self._is_denied(each))]
+
+    def _redacted_of(self, node: str) -> Iterator[rights.Trial]:
+        """Yield the rights without which fields of a node are redacted."""
+        try:
+            record = self.read_fields(node, rights.GUARDED_FIELDS)
+        except (errors.NodeNotFound, errors.IronicForbidden):
+            return  # Deleted since it was listed.
+        for field in rights.redacted_fields(record):
+            rule = rights.field_rule(field)
+            yield rights.Trial(rule, 'GET', f'/v1/nodes/{node}')
 
     def _is_denied(self, trial: rights.Trial) -> bool:
         body = {} if trial.body is None else {'body': trial.body}
@@ -317,7 +358,7 @@ class IronicReader:
         try:
             with self._session.request(action) as client:
                 found = client.node.get_by_instance_uuid(instance_uuid)
-                return NodeFacts.parse(found.to_dict(), read_at_s)
+                return self._parse(found, read_at_s)
         except errors.NodeNotFound:
             return None
 
@@ -327,6 +368,7 @@ class IronicReader:
             record: Record = client.node.get(
                 node, fields=list(fields)
             ).to_dict()
+        self._log_redacted(record)
         return record
 
     def validate_node(self, node: str) -> Record:

@@ -39,10 +39,37 @@ class Trial:
 
 
 READ_NODE = Trial('baremetal:node:get', 'GET', '/v1/nodes')
+# Fields of a node that Ironic shows to those only who have a further right.
+GUARDED_FIELDS = ('last_error', 'reservation', 'driver_internal_info')
+
+
+def field_rule(field: str) -> str:
+    """Return the rule without which a guarded field is redacted."""
+    return f'baremetal:node:get:{field}'
+
+
+def is_redacted(value: object) -> bool:
+    """Return whether Ironic shows a text instead of a field's value.
+
+    Ironic writes it in two ways: ``** Redacted - requires …`` and ``** Value
+    Redacted - Requires …``; instead of an object, below ``content``.
+    """
+    text = value.get('content') if isinstance(value, Mapping) else value
+    return (
+        isinstance(text, str)
+        and text.startswith('**')
+        and 'Redacted' in text
+        and 'permission' in text
+    )
+
+
+def redacted_fields(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the fields of a node that Ironic does not show."""
+    return tuple(f for f in GUARDED_FIELDS if is_redacted(record.get(f)))
 
 
 def trials(node: str | None) -> Iterator[Trial]:
-    """Yield the requests, but for READ_NODE.
+    """Yield the requests; rights to read a node are found by reading one.
 
     :param node: any node, which stays as it is; None: there is none, so that
         only rights about lists can be tried

@@ -50,7 +50,9 @@ CALLS: Mapping[str, Call] = {
     'read_node_of_instance': (
         lambda ironic, _: ironic.read_node_of_instance(str(uuid.uuid4()))
     ),
-    'read_fields': lambda ironic, node: ironic.read_fields(node, ['driver']),
+    'read_fields': (
+        lambda ironic, node: ironic.read_fields(node, rights.GUARDED_FIELDS)
+    ),
     'validate_node': lambda ironic, node: ironic.validate_node(node),
     'list_ports': lambda ironic, node: ironic.list_ports(node),
     'list_portgroups': lambda ironic, node: ironic.list_portgroups(node),
@@ -109,11 +111,16 @@ class Server:
         self._policy = policy
         self.operator = self.connect(keystone.ADMIN_TOKEN)
         self.allow_all()
+        self._ironic = ironic
+        self.node = self.enroll()
+
+    def enroll(self) -> str:
+        """Create a node that is available; return its uuid."""
         made = self.operator.node.create(
             driver='fake-hardware', resource_class='gold'
         )
-        self.node = str(made.uuid)
-        ironic.write(self.node, provision_state='available')
+        self._ironic.write(str(made.uuid), provision_state='available')
+        return str(made.uuid)
 
     def connect(self, token: str) -> Any:
         """Return an ironicclient with the rights of a token."""
@@ -130,8 +137,12 @@ class Server:
         self._policy.write_text('{}')
 
     def deny(self, rules: set[str]) -> None:
-        """Deny these rules to everybody from the next request on."""
-        self._policy.write_text(yaml.safe_dump(dict.fromkeys(rules, '!')))
+        """Deny these rules to everybody from the next request on.
+
+        And the rule that stands for several of the manual's, and for more.
+        """
+        denied = {*rules, 'baremetal:node:get:filter_threshold'}
+        self._policy.write_text(yaml.safe_dump(dict.fromkeys(denied, '!')))
 
     def content(self) -> Any:
         """Return all of the node, and all volume targets."""
@@ -261,6 +272,8 @@ def _refusals(server: Server) -> dict[str, str]:
         else:
             if result is False:
                 refused[name] = 'the nodes of other projects are hidden'
+            elif name == 'read_fields' and rights.redacted_fields(result):
+                refused[name] = str(result)
     return refused
 
 
@@ -311,9 +324,9 @@ def test_a_right_that_is_taken_away_is_missed(
     assert refused, rule
     named = [text for text in refused.values() if rule in text]
     assert rule in _CONCEALED or named
-    # The bare request has no sentence of ours.
-    bare = refused.get('vif_detach')
-    assert all('lacks this' in text for text in named if text != bare)
+    # These have no sentence of ours: a bare request, and a field's text.
+    bare = {refused.get(name) for name in ('vif_detach', 'read_fields')}
+    assert all('lacks this' in text for text in named if text not in bare)
 
 
 # Ironic denies that there is a node, or leaves nodes out.
@@ -344,7 +357,7 @@ def test_a_right_that_is_missing_is_found_without_a_change(
 def test_each_trial_is_refused_as_wrong_or_reads(server: Server) -> None:
     """Ironic fails at none of them."""
     server.allow_all()
-    for trial in rights.trials(server.node):
+    for trial in rights.trials(server.enroll()):
         status = server.status(trial)
         good = {200} if trial.method == 'GET' else {400, 409}
         assert status in good, trial

@@ -4,6 +4,9 @@
 import pytest
 from nova import exception as nova_exception
 
+from ironic_compute.driver.power import facts_when_idle
+from resource_tracker.node import NodeFacts, NodeId
+
 from . import fake
 
 
@@ -71,3 +74,17 @@ def test_crash_dump_is_an_nmi():
     bench = fake.bench_with_server()
     bench.driver.trigger_crash_dump(fake.server())
     assert bench.ironic.names() == ['nmi']
+
+
+@pytest.mark.parametrize(
+    ('lock', 'is_idle'),
+    [
+        (None, True),
+        ('conductor1', False),
+        ('** Redacted - requires baremetal:x permission. **', True),
+    ],
+)
+def test_lock_that_ironic_hides_does_not_make_a_node_busy(lock, is_idle):
+    """Without a right, Ironic shows a text for a lock and for none."""
+    facts = NodeFacts(NodeId('n1'), reservation=lock)
+    assert (facts_when_idle(facts) is facts) is is_idle

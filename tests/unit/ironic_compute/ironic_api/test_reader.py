@@ -274,3 +274,26 @@ def test_vifs_and_volume_targets_are_listed_by_node(client, http):
     )
     assert client.list_all_vifs() == {NODE: ('v1',)}
     assert client.list_all_volume_targets() == {NODE: ('t1',)}
+
+
+REDACTED = '** Redacted - requires baremetal:node:get:x permission. **'
+
+
+def test_field_that_ironic_redacts_is_logged_once(client, http, caplog):
+    """The last error is none then, and the sentence names the rule."""
+    hidden = record(last_error=REDACTED, reservation=REDACTED)
+    http.get(f'{URL}/v1/nodes/{NODE}', json=hidden)
+    for _ in range(2):
+        assert client.read_node(NODE).last_error is None
+    logged = [r.getMessage() for r in caplog.records if r.levelname == 'ERROR']
+    assert len(logged) == 2
+    for rule in ('last_error', 'reservation'):
+        assert any(f'baremetal:node:get:{rule}:' in line for line in logged)
+
+
+def test_redacted_object_is_recognized(client, http, caplog):
+    """Ironic writes the text into it."""
+    hidden = {'driver_internal_info': {'content': REDACTED}}
+    http.get(f'{URL}/v1/nodes/{NODE}', json=hidden)
+    client.read_fields(NODE, ['driver_internal_info'])
+    assert 'lacks baremetal:node:get:driver_internal_info:' in caplog.text
