@@ -89,6 +89,7 @@ _REPORTS = [
     ),
     _one('rss_worker_mib', '… memory of the worker, MiB'),
     _one('rss_client_mib', '… memory of its whole family, MiB'),
+    _one('pss_client_mib', '… the same, shared memory counted once, MiB'),
     _one('unscraped_client_cpu_percent', 'idle with a port, not scraped: %'),
     _one('scraped_client_cpu_percent', '… scraped every 15 s: %'),
     _one('scraped_kib', '… KiB a scrape'),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU and memory of processes and of the machine, from /proc."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -104,3 +105,23 @@ def cpu_s(processes: Iterable[Process]) -> float:
 def rss_mib(processes: Iterable[Process]) -> float:
     """Return the memory of some processes in MiB."""
     return sum(process.rss_kib for process in processes) / 1024
+
+
+def pss_mib(processes: Iterable[Process], root: pathlib.Path = _PROC) -> float:
+    """Return their memory in MiB, that which several share counted once.
+
+    What a process shares is divided among all that share it. A process that
+    has ended counts nothing.
+    """
+    kib = 0
+    for process in processes:
+        with contextlib.suppress(OSError):
+            path = root / str(process.pid) / 'smaps_rollup'
+            kib += parse_pss_kib(path.read_text())
+    return kib / 1024
+
+
+def parse_pss_kib(smaps_rollup: str) -> int:
+    """Parse /proc/PID/smaps_rollup."""
+    lines = map(str.split, smaps_rollup.splitlines())
+    return next((int(line[1]) for line in lines if line[0] == 'Pss:'), 0)

@@ -74,6 +74,7 @@ def idle(stage: Stage, note: Note) -> None:
         note.figure(f'idle_{who}_cpu_percent', cpu_s / minutes / 60 * 100)
     note.figure('rss_worker_mib', proc.rss_mib(stage.subject.worker()))
     note.figure('rss_client_mib', proc.rss_mib(stage.subject.client()))
+    note.figure('pss_client_mib', proc.pss_mib(stage.subject.client()))
 
 
 def scraped(stage: Stage, note: Note) -> None:

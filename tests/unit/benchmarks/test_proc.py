@@ -69,3 +69,26 @@ def test_real_process_has_cpu_time_and_memory():
     assert found.parent == os.getpid()
     assert found.cpu_s > 0
     assert found.rss_kib > 1000
+
+
+SMAPS_ROLLUP = """55d0-7ffd ---p 00000000 00:00 0    [rollup]
+Rss:              4096 kB
+Pss:              3072 kB
+Pss_Anon:         2048 kB
+"""
+
+
+def test_shared_memory_is_counted_once(tmp_path):
+    """A forked worker and its fork server are not counted twice."""
+    processes = [proc.Process(pid, 1, 0.0, 4096) for pid in (7, 8, 9)]
+    for one in processes[:2]:
+        folder = tmp_path / str(one.pid)
+        folder.mkdir()
+        (folder / 'smaps_rollup').write_text(SMAPS_ROLLUP)
+    assert proc.pss_mib(processes, tmp_path) == 6.0
+
+
+def test_own_memory_is_read():
+    """The kernel's own file has the line."""
+    mine = [proc.all_processes()[os.getpid()]]
+    assert 1.0 < proc.pss_mib(mine) <= proc.rss_mib(mine)
