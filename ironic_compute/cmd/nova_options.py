@@ -2,7 +2,7 @@
 """Options of Nova that an agent reads, without loading all others.
 
 Nova's own definitions come with libraries for Keystone, Barbican and caches,
-some 22 MiB of memory. So this module repeats the few that an agent needs; a
+some 15 MiB of memory. So this module repeats the few that an agent needs; a
 test compares them with those of Nova.
 
 A value may refer to any other option of Nova, such as ``$my_ip``. If nova.conf
