@@ -7,6 +7,7 @@ answer again. It writes nothing, and receives only its own messages.
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import nova.conf
 import oslo_messaging
 from nova import context as nova_context
 from nova import rpc as nova_rpc
+from oslo_log import log as logging
 
 from ironic_compute.agent import pipe
 from ironic_compute.ironic_api.client import make_client
@@ -24,9 +26,12 @@ from ironic_compute.paths.path_health import PathHealth
 from ironic_compute.worker.components import Tenure, make_path_observer
 from resource_tracker.meter import NoMeter
 
+LOG = logging.getLogger(__name__)
 CONF = nova.conf.CONF
 
 _TOPIC = 'ironic-compute-paths'
+# Seconds before the queue is tried again.
+_RETRY_S = 5.0
 # Nothing else tells this process that Placement and Neutron answer again.
 _OTHERS_S = 10.0
 
@@ -67,11 +72,11 @@ def _make_calls(tenure: Tenure) -> probes.ProbeCalls:
     placement = make_placement(CONF, tenure.clock, NoMeter())
     # One queue for each controller, whose own host this is.
     queue = oslo_messaging.Target(topic=_TOPIC, server=CONF.host)
-    # This blocks until RabbitMQ is reached.
-    receive = nova_rpc.get_server(queue, [_Endpoint()]).start
-    threading.Thread(target=receive, name='queue', daemon=True).start()
+    threading.Thread(
+        target=receive, args=(queue,), name='queue', daemon=True
+    ).start()
     return probes.ProbeCalls(
-        rabbitmq=lambda: _check_queue(queue),
+        rabbitmq=lambda: check_queue(queue),
         new_connection=lambda: probes.connect_to_rabbitmq(queue),
         ironic=lambda: client.check_access(probes.TIMEOUT_S),
         placement=lambda: placement.check_access(probes.TIMEOUT_S),
@@ -89,7 +94,30 @@ def _serve_metrics(tenure: Tenure, health: PathHealth) -> None:
     metrics.serve(CONF.ironic_compute, tenure.metrics_fd, is_first=True)
 
 
-def _check_queue(queue: oslo_messaging.Target) -> None:
+def receive(
+    queue: oslo_messaging.Target, sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """Begin to receive the messages of this process, however long it takes.
+
+    It waits until RabbitMQ is reached. RabbitMQ refuses the queue while the
+    user of ``transport_url`` lacks the right to it.
+    """
+    while True:
+        try:
+            nova_rpc.get_server(queue, [_Endpoint()]).start()
+        except Exception as exc:
+            # Each probe says it, too, as long as nothing is received.
+            LOG.debug('The queue cannot be read yet: %(why)s', {'why': exc})
+            sleep(_RETRY_S)
+        else:
+            return
+
+
+def check_queue(queue: oslo_messaging.Target) -> None:
+    """Send a message to this process and back; blocks for some seconds.
+
+    :raises Exception: RabbitMQ is not reached, or there is no answer
+    """
     client = nova_rpc.get_client(queue).prepare(
         timeout=probes.TIMEOUT_S, retry=probes.RETRIES_COUNT
     )

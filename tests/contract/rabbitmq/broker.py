@@ -14,7 +14,9 @@ from hashring.clock import SystemClock
 from tests.contract import children
 from tests.contract.coordination.servers import free_port
 
-RABBITMQ = pathlib.Path('/usr/lib/rabbitmq/bin/rabbitmq-server')
+_BIN = pathlib.Path('/usr/lib/rabbitmq/bin')
+RABBITMQ = _BIN / 'rabbitmq-server'
+_CTL = _BIN / 'rabbitmqctl'
 START_TIMEOUT_S = 60.0
 _CONFIG = """
 listeners.tcp.1 = 127.0.0.1:{port}
@@ -42,6 +44,7 @@ class Broker:
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
         self._processes: list[subprocess.Popen[Any]] = []
+        self._environment: dict[str, str] = {}
         self.port = free_port()
         self.url = f'rabbit://guest:guest@127.0.0.1:{self.port}/'
 
@@ -61,7 +64,7 @@ class Broker:
         config.write_text(_CONFIG.format(port=self.port))
         plugins = self._folder / 'enabled_plugins'
         plugins.write_text('[].\n')
-        environment = {
+        self._environment = {
             **os.environ,
             'HOME': str(self._folder),
             'ERL_EPMD_ADDRESS': '127.0.0.1',
@@ -81,13 +84,23 @@ class Broker:
                 self._processes.append(
                     children.start(
                         command,
-                        env=environment,
+                        env=self._environment,
                         stdout=log,
                         stderr=log,
                         cwd=self._folder,
                         start_new_session=True,
                     )
                 )
+
+    def allow(self, names: str) -> None:
+        """Let the user use queues and exchanges whose name matches.
+
+        :param names: a regular expression; '' for none
+        """
+        command = [_CTL, 'set_permissions', 'guest', names, names, names]
+        subprocess.run(
+            command, env=self._environment, check=True, capture_output=True
+        )
 
     def freeze(self) -> None:
         """Stop all threads: connections stay, and nothing answers."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker's probe of RabbitMQ, a message to its own queue, finds."""
 
+import contextlib
 import pathlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import kombu.exceptions
@@ -19,6 +20,7 @@ from ironic_compute.ownership import peer_endpoints, peer_rpc
 from ironic_compute.paths import probes
 from ironic_compute.paths.path_health import RABBITMQ, PathHealth
 from ironic_compute.paths.probes import Probe
+from ironic_compute.worker import path_worker
 from tests.contract.rabbitmq import broker as brokers
 
 _HOST = Host('c1')
@@ -131,6 +133,33 @@ def test_new_connection_that_is_refused_fails_soon(
         probes.connect_to_rabbitmq(peer_rpc.queue_of(_HOST))
     assert _CLOCK.now_s() - began_s < 2 * probes.TIMEOUT_S
     broker.start()
+
+
+def test_path_worker_receives_when_its_queue_is_allowed_again(
+    broker: brokers.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its agent would stay half alive until somebody restarts it."""
+    transport = oslo_messaging.get_rpc_transport(cfg.CONF, broker.url)
+    monkeypatch.setattr(nova_rpc, 'TRANSPORT', transport)
+    queue = oslo_messaging.Target(topic='paths', server=_HOST)
+    broker.allow('')
+    threading.Thread(
+        target=path_worker.receive, args=(queue,), daemon=True
+    ).start()
+    with pytest.raises(oslo_messaging.MessageDeliveryFailure):
+        path_worker.check_queue(queue)
+    broker.allow('.*')
+    _await_answer(lambda: path_worker.check_queue(queue))
+
+
+def _await_answer(check: Callable[[], None]) -> None:
+    ends_s = _CLOCK.now_s() + _TIMEOUT_S
+    while _CLOCK.now_s() < ends_s:
+        with contextlib.suppress(Exception):
+            check()
+            return
+        _CLOCK.sleep(1.0)
+    pytest.fail('no answer')
 
 
 @pytest.mark.slow
