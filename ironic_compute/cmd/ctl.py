@@ -83,6 +83,7 @@ class NodeExplain(NodeArgument, lister.Lister):
                 evidence,
                 holder=None if row is None else Host(row.host),
                 is_holder_read=True,
+                row_uuid=None if row is None else row.uuid,
             )
         findings = [*explain(evidence), *explain_pin(pin_of(row))]
         return COLUMNS, [

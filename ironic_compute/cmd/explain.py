@@ -70,6 +70,8 @@ class Evidence:
     :param consumers: the consumers that have an allocation on the provider
     :param holder: the host of the record in Nova; None if Nova has no record
     :param is_holder_read: False: nova-conductor did not answer
+    :param row_uuid: the uuid of the record in Nova, which the provider should
+        have, too
     """
 
     facts: NodeFacts
@@ -78,6 +80,7 @@ class Evidence:
     consumers: frozenset[str] = frozenset()
     holder: Host | None = None
     is_holder_read: bool = False
+    row_uuid: str | None = None
 
 
 def explain(evidence: Evidence) -> tuple[Finding, ...]:
@@ -113,7 +116,9 @@ def _snapshot(evidence: Evidence) -> Snapshot:
     host = evidence.holder
     if host is None and not evidence.is_holder_read:
         host = Host('HOST')
-    uuid = provider.uuid if provider is not None else facts.uuid
+    uuid = evidence.row_uuid
+    if uuid is None:
+        uuid = provider.uuid if provider is not None else facts.uuid
     return Snapshot(
         now_s=0.0,
         nodes={facts.uuid: facts},

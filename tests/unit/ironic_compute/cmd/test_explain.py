@@ -169,6 +169,18 @@ def test_cure_names_the_host_of_the_record(cloud):
     assert 'the daemon that serves host c7' in found.remedy
 
 
+def test_provider_with_another_uuid_than_the_record_is_named(cloud):
+    """The node looks as if it were offered."""
+    evidence = dataclasses.replace(
+        collect(NODE, cloud.ironic, cloud.placement),
+        holder=Host('c1'),
+        is_holder_read=True,
+        row_uuid='another',
+    )
+    (found,) = explain(evidence)
+    assert found.check is catalogue.PROVIDER_WITH_OTHER_UUID
+
+
 def test_pin_of_a_node_is_explained():
     """Who has ordered it, or why that is not known."""
     assert explain_pin(None) == ()
