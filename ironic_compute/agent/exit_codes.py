@@ -21,6 +21,9 @@ EX_RPC_FAILED = 81
 EX_FILES_CHANGED = 82
 """A fork server ended itself: files that it had loaded have changed."""
 
+EX_KEYSTONE_REFUSED = 83
+"""A worker ended itself: Keystone refuses a user of nova.conf."""
+
 
 def print_config_error(sentence: object) -> int:
     """Print a configuration error on stderr; return the exit status."""

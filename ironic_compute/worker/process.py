@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import nova.conf
 import nova.db.main.api
 import setproctitle
+from keystoneauth1 import exceptions as ksa_exc
 from nova import config as nova_config
 from nova import objects
 from nova import utils as nova_utils
@@ -117,14 +118,37 @@ def run(arguments: argparse.Namespace, config_arguments: Sequence[str]) -> int:
     agent_pipe = AgentPipe(tenure, arguments.report_fd, down, silence_s)
     agent_pipe.start()
     executors.warn_of_low_limits(CONF)
+    return end_of(lambda: _serve(tenure, agent_pipe.send), agent_pipe.send)
+
+
+def _serve(tenure: Tenure, send: Callable[[pipe.Message], None]) -> None:
+    if tenure.host == NO_HOST:
+        path_worker.run(tenure, send)
+    else:
+        compat.run_service(make_service(tenure, send))
+
+
+def end_of(
+    serve: Callable[[], None], send: Callable[[pipe.Message], None]
+) -> int:
+    """Serve until the end; return the exit status that says why it came.
+
+    :param send: sends a message to the agent
+    """
     try:
-        if tenure.host == NO_HOST:
-            path_worker.run(tenure, agent_pipe.send)
-        else:
-            compat.run_service(make_service(tenure, agent_pipe.send))
+        serve()
     except errors.ConfigError as exc:
-        agent_pipe.send(pipe.CannotStart(str(exc)))
+        send(pipe.CannotStart(str(exc)))
         return exit_codes.EX_CONFIG
+    except ksa_exc.Unauthorized as exc:
+        # The configuration need not be wrong: Keystone may refuse for a time.
+        LOG.error(
+            'This worker ends, and another one is started soon: Keystone '
+            'refuses a user of nova.conf. Run "ironic-compute-status upgrade '
+            'check", which names its section: %(error)s',
+            {'error': exc},
+        )
+        return exit_codes.EX_KEYSTONE_REFUSED
     return 0
 
 

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exit status of a worker says why it has ended."""
+
+import logging
+
+import pytest
+from keystoneauth1 import exceptions as ksa_exc
+
+from ironic_compute import errors
+from ironic_compute.agent import exit_codes, pipe
+from ironic_compute.worker import process
+
+
+def _end_of(exc: Exception | None) -> tuple[int, list[pipe.Message]]:
+    sent: list[pipe.Message] = []
+
+    def serve() -> None:
+        if exc is not None:
+            raise exc
+
+    return process.end_of(serve, sent.append), sent
+
+
+def test_a_refused_user_is_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Another worker is started: Keystone may refuse for a time only."""
+    status, sent = _end_of(ksa_exc.Unauthorized('no'))
+    assert (status, sent) == (exit_codes.EX_KEYSTONE_REFUSED, [])
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR and record.exc_info is None
+    assert 'Keystone refuses a user of nova.conf' in record.getMessage()
+
+
+def test_a_wrong_configuration_ends_the_daemon_too() -> None:
+    """The agent gets the sentence."""
+    status, sent = _end_of(errors.ConfigError('no'))
+    assert (status, sent) == (exit_codes.EX_CONFIG, [pipe.CannotStart('no')])
+
+
+def test_an_ordered_end_is_status_0() -> None:
+    """Nothing is sent."""
+    assert _end_of(None) == (0, [])
