@@ -143,9 +143,7 @@ def end_of(
     except ksa_exc.Unauthorized as exc:
         # The configuration need not be wrong: Keystone may refuse for a time.
         LOG.error(
-            'This worker ends, and another one is started soon: Keystone '
-            'refuses a user of nova.conf. Run "ironic-compute-status upgrade '
-            'check", which names its section: %(error)s',
+            'This worker ends; Keystone refuses a user of nova.conf: %(error)s',
             {'error': exc},
         )
         return exit_codes.EX_KEYSTONE_REFUSED
