@@ -143,7 +143,8 @@ def end_of(
     except ksa_exc.Unauthorized as exc:
         # The configuration need not be wrong: Keystone may refuse for a time.
         LOG.error(
-            'This worker ends; Keystone refuses a user of nova.conf: %(error)s',
+            'This worker ends; Keystone refuses a user of nova.conf: '
+            '%(error)s',
             {'error': exc},
         )
         return exit_codes.EX_KEYSTONE_REFUSED
