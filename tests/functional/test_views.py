@@ -30,7 +30,6 @@ class ViewsTest(pool.PoolTestCase):
                 lambda h=host: not peer_rpc.request_dirty_nodes(h),
                 'all is in Placement',
             )
-        for host in self.workers:
             self.components(host).stop()
             self.manager(host)._recovery_loop.stop()
 

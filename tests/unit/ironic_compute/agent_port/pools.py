@@ -4,7 +4,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from hashring.adoption import View
 from hashring.agent_status import AgentStatus
@@ -188,6 +188,21 @@ def large() -> MadeUpPool:
     return MadeUpPool(_status(hosts, hosts), texts, _moves(50))
 
 
+def _hostile_move(at_s: float, names: Iterator[str]) -> Move:
+    return Move(
+        at_s=at_s,
+        kind=next(names),
+        reason=next(names),
+        source=next(names),
+        target=next(names),
+        host=next(names),
+        node=next(names),
+        server=next(names),
+        seconds=1.0,
+        by=next(names),
+    )
+
+
 def hostile() -> MadeUpPool:
     """Hosts, machines, versions and paths that attack the page."""
     hosts = tuple(map(Host, HOSTILE))
@@ -206,10 +221,7 @@ def hostile() -> MadeUpPool:
     )
     text = metrics_of(hosts[0], _Nodes(3, 1, {NodeId('n2'): hosts[1]}))
     names = itertools.cycle(HOSTILE)
-    moves = tuple(
-        Move(at_s, *(next(names) for _ in range(7)), 1.0, next(names))
-        for at_s in (0.0, 1e300)
-    )
+    moves = tuple(_hostile_move(at_s, names) for at_s in (0.0, 1e300))
     return dataclasses.replace(
         pool, status=status, texts={hosts[0]: text}, moves=moves
     )
