@@ -59,6 +59,7 @@ class Problem:
     :param host: what the sentence is about; '' if it is no single host
     :param phrase: the same without the name of the host, for a table of hosts;
         '' if it does not belong there
+    :param remedy: what the operator can do, if it is not the cure of ``check``
     """
 
     alert: Alert
@@ -66,6 +67,7 @@ class Problem:
     check: catalogue.Check | None = None
     host: str = ''
     phrase: str = ''
+    remedy: str = ''
 
     @property
     def is_note(self) -> bool:
@@ -75,8 +77,8 @@ class Problem:
     @property
     def cure(self) -> str:
         """What the operator can do; '' if only the manual says it."""
-        if self.check is None:
-            return ''
+        if self.remedy or self.check is None:
+            return self.remedy
         host = self.host or 'HOST'
         return self.check.cure.format(
             host=host, node='NODE', server='SERVER', other='OTHER'
@@ -101,13 +103,16 @@ class Problem:
         :raises KeyError, TypeError, ValueError: it is none, or its alert is of
             a later release
         """
-        return cls(
+        found = cls(
             Alert(raw['alert']),
             str(raw['text']),
             _CHECKS.get(raw['check']),
             str(raw['host']),
             str(raw['phrase']),
         )
+        cure = str(raw['cure'])
+        is_usual = cure == found.cure
+        return found if is_usual else dataclasses.replace(found, remedy=cure)
 
 
 def find_problems(
@@ -194,6 +199,8 @@ def _of_hosts(status: AgentStatus, now_s: float) -> Iterator[Problem]:
             catalogue.HOST_NOT_SERVED,
             host,
             *_phrases(unserved, host),
+            remedy='see the log of this daemon, where each worker that ended '
+            'has written why',
         )
 
 
