@@ -8,8 +8,8 @@ everything that Nova does only for hypervisors.
 
 The method resolution order is IronicComputeManager, ForwardsBuilds,
 PeriodicTasks, UnsupportedOperations, RefusedRebuilds, RepeatedDeploys,
-BuildMessages, DropsStaleMessages, RepeatedDeletes, RepeatedShelving, Nova's
-ComputeManager.
+BuildMessages, DropsStaleMessages, RepeatedDeletes, RepeatedShelving,
+NamesNetworkRefusals, Nova's ComputeManager.
 ForwardsBuilds comes before all handlers, because it forwards a build to
 another host before any other class handles the message. DropsStaleMessages
 comes after them, because most of its methods call Nova's handlers directly: a
@@ -17,9 +17,9 @@ handler of a later class would be bypassed. UnsupportedOperations therefore
 precedes DropsStaleMessages, so that it can refuse a rebuild or a rescue before
 Nova handles it. RepeatedDeploys precedes it, too, because it puts a server
 back before its message would count as stale. PeriodicTasks overrides only the
-power sync, and RefusedRebuilds, RepeatedDeletes and RepeatedShelving only a
-step of Nova's build, rebuild, delete and shelving, so their places among these
-classes do not matter.
+power sync, and RefusedRebuilds, RepeatedDeletes, RepeatedShelving and
+NamesNetworkRefusals only a step of Nova's build, rebuild, delete and shelving,
+so their places among these classes do not matter.
 
 Importing this module freezes the intervals of Nova's periodic tasks, so it
 must be imported after the configuration was read; entry points name it as a
@@ -46,6 +46,7 @@ from ironic_compute.manager.build_forwarding import ForwardsBuilds
 from ironic_compute.manager.confirmed_rpcapi import ConfirmedComputeAPI
 from ironic_compute.manager.deletes import RepeatedDeletes
 from ironic_compute.manager.misdirected_messages import MessageForwarder
+from ironic_compute.manager.network_refusals import NamesNetworkRefusals
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
 from ironic_compute.manager.refused_rebuilds import RefusedRebuilds
 from ironic_compute.manager.repeated_deploys import RepeatedDeploys
@@ -103,6 +104,7 @@ class IronicComputeManager(
     RepeatedDeploys,
     RepeatedDeletes,
     RepeatedShelving,
+    NamesNetworkRefusals,
 ):
     """Nova's ComputeManager for one host and its held nodes.
 
