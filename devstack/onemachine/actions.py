@@ -212,9 +212,17 @@ def _options(layout: Layout, arguments: Namespace) -> None:
 
 
 def _scenario(layout: Layout, arguments: Namespace) -> None:
-    _demo(layout, arguments)
-    _check(layout, arguments)
-    _swap(layout, arguments)
+    dials = Dials(layout)
+    before = dials.read()['rights']
+    if arguments.least_privilege:
+        dials.turn('rights', 'least')
+    try:
+        _demo(layout, arguments)
+        _check(layout, arguments)
+        _swap(layout, arguments)
+    finally:
+        if dials.turn('rights', before):
+            Cloud(layout).apply_rights()
 
 
 _ROUNDS_COUNT = 20
@@ -240,6 +248,7 @@ def _chaos(layout: Layout, arguments: Namespace) -> int:
         arguments.queues,
         wanted,
         arguments.servers,
+        arguments.rules,
     )
     names = arguments.scenarios or list(play.USUAL)
     unknown = set(names) - set(play.SCENARIOS)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from onemachine import config, content, packages, running
+from onemachine import config, content, packages, rights, running
 from onemachine.control import Cloud
 from onemachine.layout import REPOSITORY, Layout
 from onemachine.progress import CloudError, print_line, step, wait_until
@@ -198,7 +198,7 @@ class Computes:
 
     def nova_conf(self, host: str, *, eventlet: bool = False) -> str:
         """Return the text of an agent's nova.conf."""
-        nova = self._nova(host)
+        nova = rights.restrict(self._layout, self._nova(host))
         if eventlet:
             nova['DEFAULT']['concurrency_backend'] = 'eventlet'
         return config.render(nova)

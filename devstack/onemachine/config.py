@@ -107,8 +107,17 @@ def _token(layout: Layout, name: str) -> dict[str, Any]:
         'www_authenticate_uri': layout.url('keystone'),
         'memcached_servers': f'{ADDRESS}:{layout.port("memcached")}',
         'service_token_roles_required': 'true',
-        'service_token_roles': 'admin',
+        'service_token_roles': 'service',
     }
+
+
+def policy_file(layout: Layout, service: str) -> pathlib.Path:
+    """Return the policy file of a service; see ``rights``."""
+    return layout.conf(service).with_name('policy.yaml')
+
+
+def _policy(layout: Layout, service: str) -> dict[str, dict[str, Any]]:
+    return {'oslo_policy': {'policy_file': policy_file(layout, service)}}
 
 
 def _cache(layout: Layout) -> dict[str, Any]:
@@ -164,6 +173,7 @@ def placement(layout: Layout) -> Sections:
         },
         'api': {'auth_strategy': 'keystone'},
         'keystone_authtoken': _token(layout, 'placement'),
+        **_policy(layout, 'placement'),
     }
 
 
@@ -184,6 +194,7 @@ def glance(layout: Layout) -> Sections:
             'config_file': layout.venv / 'etc/glance/glance-api-paste.ini',
         },
         'keystone_authtoken': _token(layout, 'glance'),
+        **_policy(layout, 'glance'),
     }
 
 
@@ -212,6 +223,7 @@ def neutron(layout: Layout) -> Sections:
         'ml2_type_flat': {'flat_networks': 'physnet'},
         'ml2_type_vlan': {'network_vlan_ranges': 'physnet:100:200'},
         'keystone_authtoken': _token(layout, 'neutron'),
+        **_policy(layout, 'neutron'),
         **_BEHIND_TLS,
     }
 
@@ -262,6 +274,7 @@ def ironic(layout: Layout) -> Sections:
             'vendor_delay': dials['cleaning-delay'],
         },
         'keystone_authtoken': _token(layout, 'ironic'),
+        **_policy(layout, 'ironic'),
         **_BEHIND_TLS,
         **{
             service: _member(layout, 'ironic')
@@ -326,6 +339,7 @@ def nova(layout: Layout, host: str | None = None) -> Sections:
     }
     sections['oslo_messaging_rabbit'] = _queues(layout)
     if host is None:
+        sections |= _policy(layout, 'nova')
         sections['api_database'] = {'connection': layout.database('nova_api')}
         sections['database'] = {'connection': layout.database('nova')}
     return sections
@@ -392,6 +406,8 @@ def write_service(layout: Layout, service: str) -> bool:
     if service == 'glance':
         path = path.with_name('glance-api.conf')
     changed = write(path, _RENDER[service](layout))
+    if not (policies := policy_file(layout, service)).exists():
+        policies.write_text('{}\n')
     changed |= write(path.with_name('uwsgi.ini'), uwsgi(layout, service))
     if service == 'nova':
         paste = layout.venv / 'etc' / 'nova' / 'api-paste.ini'

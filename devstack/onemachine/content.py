@@ -179,11 +179,15 @@ class Content:
         return self.cloud.compute.get_server(server_id)
 
     def create_servers(
-        self, names: Iterable[str], host: str | None = None
+        self,
+        names: Iterable[str],
+        host: str | None = None,
+        port: str | None = None,
     ) -> list[Any]:
         """Create servers, some at once; return when nova-api has them.
 
         :param host: the host of the servers; None: the scheduler chooses
+        :param port: the port of a server; None: Nova makes one
         """
         cloud = self.cloud
         # The connection finds its services at first use, which is not safe
@@ -197,7 +201,7 @@ class Content:
                 name=name,
                 flavor_id=flavor.id,
                 image_id=image.id,
-                networks=[{'uuid': network.id}],
+                networks=[{'port': port} if port else {'uuid': network.id}],
                 **({'host': host} if host else {}),
             )
 

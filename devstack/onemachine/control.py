@@ -63,7 +63,14 @@ class Cloud:
             self._make()
         with step('Starting the services'):
             self._start_services()
+        self.apply_rights()
         print_line('The cloud is up')
+
+    def apply_rights(self) -> None:
+        """Write the policy files; the services read them again."""
+        from onemachine import rights
+
+        rights.Rights(self.layout).apply()
 
     def _stop_service(self, service: str) -> None:
         """Stop the processes whose configuration has changed."""

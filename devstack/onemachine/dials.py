@@ -24,9 +24,14 @@ class Dials:
         # Off: Placement and nova-scheduler order equal nodes as they do by
         # default, so that builds that come together get the same nodes.
         'spread': 'on',
+        # least: the daemons have a user with the rights of the manual only.
+        'rights': 'admin',
     }
     # Settings with other values than on and off.
-    VALUES: Mapping[str, Sequence[str]] = {'queues': ('classic', 'quorum')}
+    VALUES: Mapping[str, Sequence[str]] = {
+        'queues': ('classic', 'quorum'),
+        'rights': ('admin', 'least'),
+    }
     # Setting of Ironic -> the processes to restart when it changes.
     CONCERNS: Mapping[str, Sequence[str]] = {
         'deploy-delay': ('ironic-conductor',),

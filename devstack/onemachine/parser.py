@@ -3,10 +3,10 @@
 
 import argparse
 import os
-import time
 
 from onemachine.backends import COORDINATION
-from onemachine.chaos import cells
+from onemachine.chaos import arguments
+from onemachine.commands import Commands, count
 from onemachine.dials import Dials
 from onemachine.layout import PORT_BASE, PORT_BASE_MAX, default_state
 
@@ -26,33 +26,6 @@ examples:
 
 "devstack/cloud COMMAND --help" describes a command.
 """
-
-
-class _Commands:
-    """Adds commands to the parser, each with a description and examples."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._commands = parser.add_subparsers(
-            dest='command', required=True, metavar='COMMAND'
-        )
-
-    def add(
-        self, name: str, text: str, more: str = '', *examples: str
-    ) -> argparse.ArgumentParser:
-        """Add one command.
-
-        :param text: half a line for the list of commands
-        :param more: the rest of the description
-        :param examples: the arguments behind ``devstack/cloud``
-        """
-        lines = [f'  devstack/cloud {example}' for example in examples]
-        return self._commands.add_parser(
-            name,
-            help=text,
-            description=f'{text[0].upper()}{text[1:]}. {more}',
-            epilog='\n'.join(['examples:', *lines]) if lines else None,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -80,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
         f'{PORT_BASE_MAX} (default: {PORT_BASE}, or '
         '$IRONIC_COMPUTE_CLOUD_PORT); saved for later commands',
     )
-    commands = _Commands(top)
+    commands = Commands(top)
     for add in (
         _add_cloud,
         _add_content,
@@ -89,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         _add_story,
         _add_migrate,
         _add_bugs,
-        _add_chaos,
+        arguments.add_chaos,
         _add_night,
         _add_tempest,
     ):
@@ -97,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _add_cloud(commands: _Commands) -> None:
+def _add_cloud(commands: Commands) -> None:
     commands.add(
         'up',
         'install and start the cloud',
@@ -138,7 +111,7 @@ def _add_cloud(commands: _Commands) -> None:
     shell.add_argument('words', nargs=argparse.REMAINDER, metavar='COMMAND')
 
 
-def _add_content(commands: _Commands) -> None:
+def _add_content(commands: Commands) -> None:
     enroll = commands.add(
         'enroll',
         'create nodes until there are so many',
@@ -148,7 +121,7 @@ def _add_content(commands: _Commands) -> None:
         'enroll 30',
         'enroll 1000',
     )
-    enroll.add_argument('count', type=_count)
+    enroll.add_argument('count', type=count)
     boot = commands.add(
         'boot',
         'boot servers and wait for ACTIVE',
@@ -176,7 +149,7 @@ def _add_content(commands: _Commands) -> None:
     )
 
 
-def _add_hosts(commands: _Commands) -> None:
+def _add_hosts(commands: Commands) -> None:
     agent = commands.add(
         'agent',
         'start our daemons',
@@ -209,7 +182,7 @@ def _add_hosts(commands: _Commands) -> None:
     commands.add('map', 'map new hosts to their cell')
 
 
-def _add_dials(commands: _Commands) -> None:
+def _add_dials(commands: Commands) -> None:
     dial = commands.add(
         'dial',
         'change a setting of the cloud, and restart its processes',
@@ -223,6 +196,7 @@ def _add_dials(commands: _Commands) -> None:
         'dial spread off          equal nodes in the order of the defaults',
         'dial nodes 12',
         'dial queues quorum       durable queues of Nova in RabbitMQ',
+        'dial rights least        daemons with the rights of the manual only',
     )
     names = [*sorted(Dials.DEFAULTS), 'nodes']
     dial.add_argument('name', nargs='?', choices=names)
@@ -237,7 +211,7 @@ def _add_dials(commands: _Commands) -> None:
     backend.add_argument('kind', choices=COORDINATION)
 
 
-def _add_story(commands: _Commands) -> None:
+def _add_story(commands: Commands) -> None:
     for name, text, more in (
         (
             'demo',
@@ -262,9 +236,16 @@ def _add_story(commands: _Commands) -> None:
         one.add_argument(
             '--eventlet', action='store_true', help='our daemons on eventlet'
         )
+        if name == 'scenario':
+            one.add_argument(
+                '--least-privilege',
+                action='store_true',
+                help='our daemons with a user that has the rights of the '
+                "manual's page about security, and no others",
+            )
 
 
-def _add_migrate(commands: _Commands) -> None:
+def _add_migrate(commands: Commands) -> None:
     migrate = commands.add(
         'migrate',
         'go from stock nova-computes to a pool, and back',
@@ -275,16 +256,16 @@ def _add_migrate(commands: _Commands) -> None:
         'migrate',
         'migrate --nodes 30 --servers 8',
     )
-    for name, count in (('nodes', 60), ('servers', 20)):
+    for name, default in (('nodes', 60), ('servers', 20)):
         migrate.add_argument(
             f'--{name}',
-            type=_count,
-            default=count,
+            type=count,
+            default=default,
             help=f'how many {name} (default: %(default)s)',
         )
 
 
-def _add_bugs(commands: _Commands) -> None:
+def _add_bugs(commands: Commands) -> None:
     bugs = commands.add(
         'bugs',
         "replay bugs of Nova's own driver",
@@ -310,64 +291,7 @@ def _add_bugs(commands: _Commands) -> None:
     )
 
 
-def _add_chaos(commands: _Commands) -> None:
-    chaos = commands.add(
-        'chaos',
-        'cause faults under load, and check the results',
-        'All scenarios\nbut moves, paths, seen and planted unless some are '
-        'named: '
-        'kills (kill -9), '
-        'deploys (kill -9 with twenty deploys,\nthen twenty deletes, in '
-        'flight), freeze (SIGSTOP), coordination, rabbit,\nmariadb, ironic '
-        '(each unavailable for a while), rolling (restarts), idle, join, '
-        'scaling (from\ntwo daemons to five and back, as an autoscaler does), '
-        'bursts (40\nboots at once on 120 nodes, no fault), storm (two faults '
-        'at once), cuts (a worker is killed\nbefore and after each request of '
-        'a build), moves (nodes go to other hosts and another\npool with '
-        'their servers, and daemons are killed meanwhile: some forty '
-        'minutes),\npaths (TCP proxies cut one service from one\ndaemon, '
-        'later from all, later again and again: some four hours),\nseen '
-        '(each fault has to show on the page, in the metrics, in ctl, fsck '
-        'and log),\nplanted (fsck has to find what was written into the '
-        'databases, and mend its part).\n'
-        'Users boot, reboot and delete servers meanwhile. Writes a report. '
-        'Exit status 0\nonly if all demands hold.',
-        'chaos kills --rounds 20 --seed 7',
-        'chaos kills --stock        with stock nova-computes',
-        'chaos bursts --nodes 120 --rounds 25',
-        'chaos storm --nodes 200 --rounds 20 --seed 3 --queues quorum',
-        'chaos cuts --nodes 30',
-        'chaos moves --nodes 300 --servers 100 --rounds 10',
-        'chaos paths --nodes 100 --seed 3',
-        'chaos seen --nodes 30',
-        'chaos planted --nodes 300',
-        'chaos paths --nodes 100 --services rabbit,ironic --ways refused '
-        '--parts one',
-    )
-    chaos.add_argument('scenarios', nargs='*', metavar='SCENARIO')
-    chaos.add_argument('--seed', type=int, default=int(time.time()) % 10**6)
-    chaos.add_argument('--nodes', type=_count, default=300)
-    chaos.add_argument(
-        '--servers', type=_count, default=100, help='only of moves'
-    )
-    chaos.add_argument(
-        '--rounds',
-        type=_count,
-        help='of kills, bursts or storm (default: 20), of paths (1), or the '
-        'kills of moves (10 at most)',
-    )
-    chaos.add_argument('--coordination', choices=COORDINATION, default='etcd')
-    chaos.add_argument(
-        '--queues',
-        choices=Dials.VALUES['queues'],
-        default='classic',
-        help="Nova's queues in RabbitMQ",
-    )
-    chaos.add_argument('--stock', action='store_true')
-    _add_paths(chaos)
-
-
-def _add_night(commands: _Commands) -> None:
+def _add_night(commands: Commands) -> None:
     night = commands.add(
         'night',
         'a night on call: break a pool of three daemons, and mend it',
@@ -401,42 +325,7 @@ def _add_night(commands: _Commands) -> None:
     night.add_argument('words', nargs='*', metavar='N|X')
 
 
-def _add_paths(chaos: argparse.ArgumentParser) -> None:
-    paths = chaos.add_argument_group('of the scenario paths')
-    for name, known, text in (
-        ('services', tuple(cells.Service), 'services to cut'),
-        ('parts', tuple(cells.Part), 'whom to cut them from'),
-    ):
-        paths.add_argument(
-            f'--{name}',
-            type=cells.names_of(known),
-            default=known,
-            metavar='NAME,...',
-            help=f'{text} (default: {", ".join(known)})',
-        )
-    paths.add_argument(
-        '--ways',
-        type=cells.names_of(cells.WAYS),
-        metavar='NAME,...',
-        help=f'ways to cut them (default: {", ".join(cells.PLAIN_WAYS)}; '
-        f'with --tls {cells.Way.EXPIRED}, too)',
-    )
-    paths.add_argument(
-        '--tls',
-        action='store_true',
-        help='let daemons reach all services by TLS',
-    )
-    paths.add_argument(
-        '--cut',
-        type=_count,
-        default=100,
-        metavar='SECONDS',
-        help='how long a service is cut from one daemon (default: '
-        '%(default)s); from all: 45 s at most',
-    )
-
-
-def _add_tempest(commands: _Commands) -> None:
+def _add_tempest(commands: Commands) -> None:
     tempest = commands.add(
         'tempest',
         "run OpenStack's own tests, and write a report",
@@ -474,7 +363,7 @@ def _add_tempest(commands: _Commands) -> None:
         help='run the tests without a kept result, and keep theirs',
     )
     tempest.add_argument(
-        '--workers', type=_count, default=2, help='tests at once'
+        '--workers', type=count, default=2, help='tests at once'
     )
     tempest.add_argument(
         '--copy-to',
@@ -482,10 +371,3 @@ def _add_tempest(commands: _Commands) -> None:
         metavar='FILE',
         help='write the report also to this file',
     )
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError('at least 1')
-    return count

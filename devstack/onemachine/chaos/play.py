@@ -14,6 +14,7 @@ from onemachine.chaos import (
     outages,
     paths,
     planted,
+    rights,
     scaling,
     scenarios,
     seen,
@@ -42,9 +43,10 @@ SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     'paths': paths.paths,
     'seen': seen.seen,
     'planted': planted.planted,
+    'rights': rights.rights,
 }
 # These take hours, or leave a broken pool, so they run only if they are named.
-_ONLY_NAMED = frozenset({'moves', 'paths', 'seen', 'planted'})
+_ONLY_NAMED = frozenset({'moves', 'paths', 'seen', 'planted', 'rights'})
 USUAL = tuple(name for name in SCENARIOS if name not in _ONLY_NAMED)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import random
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ class Plan:
     :param queues: the type of Nova's queues in RabbitMQ: classic or quorum
     :param paths: the cells of the scenario ``paths``
     :param servers_count: servers of the scenario ``moves``
+    :param rules: matches the policy rules of the scenario ``rights``
     """
 
     seed: int
@@ -47,6 +49,7 @@ class Plan:
     queues: str = 'classic'
     paths: Wanted = dataclasses.field(default_factory=Wanted)
     servers_count: int = 100
+    rules: re.Pattern[str] = re.compile('')
 
 
 class Stage:

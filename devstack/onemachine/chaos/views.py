@@ -112,13 +112,7 @@ class Views:
         :param logs: the logs, and where they ended before the fault
         :param begun_s: when the fault began, on the monotonic clock
         """
-        looks = self._looks(hosts, signs, logs)
-        with concurrent.futures.ThreadPoolExecutor(len(looks)) as pool:
-            waits = {
-                name: pool.submit(_await, look, begun_s, max_s)
-                for name, look in looks.items()
-            }
-            return {name: wait.result() for name, wait in waits.items()}
+        return watch_all(self._looks(hosts, signs, logs), begun_s, max_s)
 
     def _looks(
         self,
@@ -214,6 +208,21 @@ class Views:
 def _has(sign: str, text: str) -> bool:
     # The table of ctl and the page wrap their lines.
     return re.search(sign, ' '.join(text.split())) is not None
+
+
+def watch_all(
+    looks: Mapping[str, Callable[[], bool]], begun_s: float, max_s: float
+) -> Seen:
+    """Look in all views until each shows a fault, or for so long.
+
+    :param begun_s: when the fault began, on the monotonic clock
+    """
+    with concurrent.futures.ThreadPoolExecutor(len(looks)) as pool:
+        waits = {
+            name: pool.submit(_await, look, begun_s, max_s)
+            for name, look in looks.items()
+        }
+        return {name: wait.result() for name, wait in waits.items()}
 
 
 def _await(
