@@ -170,8 +170,8 @@ PROVIDER_WITH_OTHER_UUID = Check(
     'The provider of the node has another uuid than the node and its record '
     'in Nova. A build that gets it finds no host.',
     'delete the provider when nothing is allocated on it: openstack resource '
-    'provider delete {other}; then run fsck again, which finds that the node has '
-    'none, and have that repaired',
+    'provider delete {other}; then run fsck again, which finds that the '
+    'node has none, and have that repaired',
 )
 TWO_PROVIDERS = Check(
     'two-providers',

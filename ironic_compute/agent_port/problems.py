@@ -180,7 +180,10 @@ def _of_peers(silent: Collection[Host]) -> Iterator[Problem]:
 
 def _of_hosts(status: AgentStatus, now_s: float) -> Iterator[Problem]:
     unserved = status.unserved_here(now_s)
-    for host in sorted(status.served_by_nobody()):
+    # Without the lease this daemon does not hear what the others serve.
+    is_member = status.has_lease(now_s)
+    nobody = status.served_by_nobody() if is_member else frozenset()
+    for host in sorted(nobody):
         why = f', and here {unserved[host]}' if host in unserved else ''
         for_s = status.unserved_for_s(host, now_s)
         yield Problem(
@@ -192,7 +195,7 @@ def _of_hosts(status: AgentStatus, now_s: float) -> Iterator[Problem]:
                 (f'not served for {for_s:.0f} s', *_phrases(unserved, host))
             ),
         )
-    for host in sorted(unserved.keys() - status.served_by_nobody()):
+    for host in sorted(unserved.keys() - nobody):
         yield Problem(
             Alert.HOST_UNSERVED,
             f'Host {host} is not served here: {unserved[host]}.',

@@ -43,6 +43,17 @@ def test_a_pool_that_is_well_has_no_problem() -> None:
     assert _found() == []
 
 
+def test_a_daemon_that_never_joined_does_not_speak_of_other_hosts() -> None:
+    """It does not hear who serves them."""
+    c9, later_s = Host('c9'), pools.NOW_S + 1000.0
+    status = dataclasses.replace(STATUS, known=frozenset({C1, c9}))
+    assert not status.has_lease(later_s)
+    found = find_problems(status, {}, later_s)
+    assert c9 not in {
+        each.host for each in found if each.alert is Alert.HOST_UNSERVED
+    }
+
+
 def test_a_port_that_does_not_answer_is_the_first_problem_of_a_peer() -> None:
     """Its lease still seems to be in force."""
     (found,) = find_problems(WELL, FIGURES, pools.NOW_S, {Host('c2')})
