@@ -77,6 +77,7 @@ class ServiceDirectory:
         self._context = nova_context.get_admin_context()
         self._liveness = servicegroup.API()
         self._records: dict[Host, Any] = {}
+        self._up: frozenset[Host] = frozenset()
         self.is_read = False
         self._mappings = mappings
 
@@ -92,6 +93,11 @@ class ServiceDirectory:
                 # Nova deletes the mapping together with the Service.
                 self._mappings.forget_host(host)
         self._records = records
+        # Nova compares the heartbeat in a record with the present time, so
+        # each host would look down before the next read.
+        self._up = frozenset(
+            host for host, one in records.items() if self.is_record_up(one)
+        )
         self.is_read = True
 
     def find_record(self, host: Host) -> Any | None:
@@ -113,13 +119,12 @@ class ServiceDirectory:
         return read_record(self._context, host)
 
     def is_record_up(self, record: Any) -> bool:
-        """Return whether a host was up when its record was read."""
+        """Return whether a host is up, by a record that has just been read."""
         return bool(self._liveness.service_is_up(record))
 
     def is_up(self, host: Host) -> bool:
         """Return whether the host was up when the records were read."""
-        record = self._records.get(host)
-        return record is not None and self.is_record_up(record)
+        return host in self._up
 
     def facts(self, hosts: Iterable[Host]) -> dict[Host, ServiceFacts]:
         """Return whether each host exists, is mapped and is disabled.

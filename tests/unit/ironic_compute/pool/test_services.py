@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nova's Service records, and the time between two reads of them."""
 
-import types
+import datetime
 from typing import Any
 
 import pytest
 from nova import objects
+from oslo_utils import timeutils
 
 from hashring.ring import Host
 from ironic_compute.pool.host_mappings import HostMappings, Mapped
@@ -15,8 +16,51 @@ C1 = Host('c1')
 objects.register_all()
 
 
-def _record(number: int) -> Any:
-    return types.SimpleNamespace(id=number, host=C1, disabled=False)
+def _record(number: int, last_seen_up: Any = None) -> Any:
+    now = timeutils.utcnow(with_timezone=True)
+    return objects.Service(
+        id=number,
+        host=C1,
+        topic='compute',
+        binary='nova-compute',
+        disabled=False,
+        forced_down=False,
+        created_at=now,
+        last_seen_up=last_seen_up or now,
+    )
+
+
+def _answer(monkeypatch: pytest.MonkeyPatch, *reads: list[Any]) -> None:
+    """Have Nova answer each read of all records with one of these."""
+    answers = iter(reads)
+    monkeypatch.setattr(
+        objects.ServiceList,
+        'get_by_binary',
+        lambda context, binary, include_disabled: next(answers),
+    )
+
+
+def _pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Have Nova's clock show a later time."""
+    later = timeutils.utcnow() + datetime.timedelta(seconds=seconds)
+    monkeypatch.setattr(timeutils, 'utcnow', lambda: later)
+
+
+def test_host_stays_up_until_the_records_are_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its heartbeats go on, and only the record that was read gets older."""
+    gone = timeutils.utcnow(with_timezone=True)
+    _answer(monkeypatch, [_record(1)], [_record(1, gone)])
+    directory = ServiceDirectory(
+        HostMappings(lambda host: False, lambda host: Mapped.YES)
+    )
+    assert not directory.is_up(C1)
+    directory.read_records()
+    _pass_time(monkeypatch, 75.0)
+    assert directory.is_up(C1)
+    directory.read_records()
+    assert not directory.is_up(C1)
 
 
 @pytest.mark.parametrize('reads', [[[1], [2]], [[1], [], [1]]])
@@ -24,12 +68,7 @@ def test_host_with_a_new_service_is_not_mapped_any_more(
     monkeypatch: pytest.MonkeyPatch, reads: list[list[int]]
 ) -> None:
     """Nova has deleted its mapping together with the former Service."""
-    answers = iter([[_record(n) for n in read] for read in reads])
-    monkeypatch.setattr(
-        objects.ServiceList,
-        'get_by_binary',
-        lambda context, binary, include_disabled: next(answers),
-    )
+    _answer(monkeypatch, *([_record(n) for n in read] for read in reads))
     mapped = iter([Mapped.YES, Mapped.NO])
     mappings = HostMappings(lambda host: False, lambda host: next(mapped))
     directory = ServiceDirectory(mappings)
