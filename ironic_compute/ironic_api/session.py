@@ -228,7 +228,10 @@ def translate_error(action: str, exc: Exception) -> errors.IronicComputeError:
     """
     match exc:
         case api_exc.NotFound() | ksa_exc.NotFound():
-            return errors.NodeNotFound(f'Ironic could not {action}: {exc}')
+            return errors.NodeNotFound(
+                f'Ironic could not {action}: {exc}; if it exists, the user '
+                f'below [ironic] in nova.conf lacks {rights.READ_NODE.rule}'
+            )
         case api_exc.Conflict() | ksa_exc.Conflict():
             return _conflict(action, str(exc))
         case _ if isinstance(exc, _UNAVAILABLE):
