@@ -33,19 +33,25 @@ _DENIES = re.compile(
     'disallowed by policy|does not allow|was denied|lacks|does not show'
 )
 SERVICES = ('ironic', 'placement', 'neutron')
-# These rights cannot be missed here: there is neither Cinder nor a router, and
-# only a delete that is finished without its user's token deletes ports with
-# the rights of the daemons. tests/contract/rights takes the first one away.
+# These rights cannot be missed here: there is neither Cinder nor a router, the
+# nodes have no networks in Ironic, and only a delete that is finished without
+# its user's token deletes ports with the rights of the daemons. Those in Ironic
+# are taken away in tests/contract/rights.
 _NOT_HERE = frozenset(
-    {'baremetal:volume:delete', 'get_floatingip', 'delete_port'}
+    {
+        'baremetal:node:vif:detach',
+        'baremetal:volume:delete',
+        'get_floatingip',
+        'delete_port',
+    }
 )
 # Rule -> what is asked for while it is missing; see Requests.
 REQUESTS: Mapping[str, str] = {
     'baremetal:node:set_power_state': 'reboot',
     'baremetal:node:inject_nmi': 'dump',
     'baremetal:node:get_console': 'console',
-    'baremetal:node:set_console_state': 'console',
-    'baremetal:node:vif:detach': 'delete',
+    'baremetal:node:set_console_state': 'screen',
+    'baremetal:node:vif:list': 'delete',
     'placement:resource_providers:create': 'enroll',
     'placement:resource_providers:delete': 'withdraw',
     'placement:resource_providers:inventories:list': 'enroll',
@@ -158,6 +164,16 @@ class Requests:
         yield send
 
     @contextlib.contextmanager
+    def _screen(self) -> Iterator[Callable[[], None]]:
+        """Ask for a graphical console, which has to be switched on."""
+
+        def send() -> None:
+            with contextlib.suppress(SDKException):
+                self._compute.create_console(self._kept.id, 'novnc')
+
+        yield send
+
+    @contextlib.contextmanager
     def _enroll(self) -> Iterator[Callable[[], None]]:
         yield lambda: self._content.enroll(self._count + 1)
         self._withdraw_one()
@@ -218,7 +234,11 @@ class _Losses:
         self._rights = tables.Rights(self._layout)
         self._rights.apply()
         computes = Computes(
-            stage.cloud, nova={'serial_console': {'enabled': 'true'}}
+            stage.cloud,
+            nova={
+                'serial_console': {'enabled': 'true'},
+                'vnc': {'enabled': 'true'},
+            },
         )
         stage.running.stop(HOSTS)
         computes.start_agents(HOSTS)
