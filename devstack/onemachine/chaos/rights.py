@@ -35,8 +35,8 @@ _DENIES = re.compile(
 SERVICES = ('ironic', 'placement', 'neutron')
 # These rights cannot be missed here: there is neither Cinder nor a router, the
 # nodes have no networks in Ironic, and only a delete that is finished without
-# its user's token deletes ports with the rights of the daemons. Those in Ironic
-# are taken away in tests/contract/rights.
+# its user's token deletes ports with the rights of the daemons. Tests in
+# tests/contract/rights take away those in Ironic.
 _NOT_HERE = frozenset(
     {
         'baremetal:node:vif:detach',
