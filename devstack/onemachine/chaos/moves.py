@@ -113,6 +113,7 @@ def moves(stage: Stage) -> None:
             _report_looks(stage, looks)
         _report_services(stage)
         stage.report_requests(load)
+        stage.report.figure('slowest of each kind', _slowest(load))
         stage.report.none(
             'requests refused, or lost on their way',
             [f'{r.kind}: {r.detail}' for r in load.ended(*_NOT_DONE)],
@@ -120,6 +121,15 @@ def moves(stage: Stage) -> None:
 
 
 _NOT_DONE = (End.REFUSED, End.UNHEARD)
+
+
+def _slowest(load: Load) -> str:
+    took_s: dict[str, float] = {}
+    for request in load.requests:
+        kind = request.kind.value
+        took_s[kind] = max(took_s.get(kind, 0.0), request.took_s)
+    found = sorted(took_s.items())
+    return ', '.join(f'{kind} {seconds:.0f} s' for kind, seconds in found)
 
 
 @contextlib.contextmanager

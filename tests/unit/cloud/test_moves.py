@@ -257,6 +257,20 @@ def test_row_of_a_phase():
     assert moves.per_hundred(moved[:1]) == '-'
 
 
+def test_slowest_request_of_each_kind():
+    """The kinds come in the order of their names."""
+    asked = [
+        SimpleNamespace(kind=kind, took_s=took_s)
+        for kind, took_s in (
+            (Kind.STOP, 3.0),
+            (Kind.BOOT, 61.0),
+            (Kind.BOOT, 20.0),
+        )
+    ]
+    load = SimpleNamespace(requests=asked)
+    assert moves._slowest(load) == 'boot 61 s, stop 3 s'
+
+
 def test_refusal_is_one_sentence():
     """The exit status, the number of lines and the words count."""
     good = orders.Answer(1, '', 'Host nobody is unknown\n', 1.0)
