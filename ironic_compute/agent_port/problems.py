@@ -201,7 +201,7 @@ def _of_hosts(status: AgentStatus, now_s: float) -> Iterator[Problem]:
             f'Host {host} is not served here: {unserved[host]}.',
             catalogue.HOST_NOT_SERVED,
             host,
-            *_phrases(unserved, host),
+            next(_phrases(unserved, host), ''),
             remedy='see the log of this daemon, where each worker that ended '
             'has written why',
         )

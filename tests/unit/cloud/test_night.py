@@ -16,7 +16,8 @@ from onemachine.progress import CloudError
 # Words that would name a cause to the operator.
 _GIVEAWAYS = re.compile(
     r'drain|disabled|polic|role|expired|password|provider|frozen|SIGSTOP|'
-    r'signal|trait|backend|lock|reserv|permission|rabbit|mapp|discover',
+    r'signal|trait|backend|lock|reservation|reserved|permission|rabbit|'
+    r'mapping|mapped|discover',
     re.IGNORECASE,
 )
 _FIELDS = {'server': 'web-9', 'node': 'node-00003', 'address': 'http://x/'}
