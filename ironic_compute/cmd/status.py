@@ -7,21 +7,27 @@
 """
 
 import logging as py_logging
+import pathlib
 import sys
 from collections.abc import Iterable, Sequence
 
 import nova.conf
+from keystoneauth1 import exceptions as ksa_exc
 from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_upgradecheck import upgradecheck
 
 import hashring.errors
 from hashring import membership, opts
+from hashring.clock import SystemClock
+from hashring.group import Member
+from hashring.ring import Host
 from ironic_compute import config, errors
 from ironic_compute.agent import exit_codes
 from ironic_compute.agent.groups import group_name
-from ironic_compute.cmd import rights_check
-from ironic_compute.cmd.hosts import BACKEND_TIMEOUT_S
+from ironic_compute.cmd import controller_check, nova_hosts, rights_check
+from ironic_compute.cmd.hosts import BACKEND_TIMEOUT_S, all_hosts
+from ironic_compute.cmd.nova_access import NovaRefused
 from ironic_compute.cmd.placement_probe import (
     TRIES_COUNT,
     PlacementProbe,
@@ -36,6 +42,7 @@ from resource_tracker.placement import Placement
 CONF = nova.conf.CONF
 
 _NAMED_MAX = 20
+_NOVA_TIMEOUT_S = 30.0
 _NO_NODE = 'rights about nodes are not tried, because this pool has no node'
 
 PROBE_OPT = cfg.BoolOpt(
@@ -72,18 +79,11 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def _check_coordination(self) -> upgradecheck.Result:
         """Check the backend; warn if daemons of the pool have another term."""
-        options, ours_s = CONF.coordination, CONF.coordination.lease_term_s
+        ours_s = CONF.coordination.lease_term_s
         try:
-            pools = membership.read_pools(
-                options.backend_url,
-                term_s=ours_s,
-                timeout_s=BACKEND_TIMEOUT_S,
-                may_create=True,
-            )
+            members = _read_members()
         except hashring.errors.HashringError as exc:
             return _failure(exc)
-        pool = group_name(CONF.ironic.conductor_group, CONF.ironic.shard)
-        members = pools.get(pool, ())
         others = [m for m in members if m.lease_term_s not in (0.0, ours_s)]
         if not others:
             return _success(f'{len(members)} daemons of this pool are up')
@@ -94,6 +94,42 @@ class Checks(upgradecheck.UpgradeCommands):
             f'the same value on all controllers, because the longest one '
             f'counts for all',
         )
+
+    def _check_nova(self) -> upgradecheck.Result:
+        """Check RabbitMQ, nova-conductor, and who serves the pool's hosts."""
+        try:
+            members = _read_members()
+        except hashring.errors.HashringError as exc:
+            return _failure(exc)
+        hosts = {Host(CONF.host), *all_hosts(members)}
+        found = nova_hosts.read_soon(hosts, _NOVA_TIMEOUT_S)
+        if isinstance(found, NovaRefused):
+            return _failure(found)
+        served = {host for member in members for host in member.serving}
+        # A warning: the old nova-compute is stopped after this check.
+        return _result(
+            upgradecheck.Code.WARNING, controller_check.of_hosts(found, served)
+        )
+
+    def _check_controller(self) -> upgradecheck.Result:
+        """Check the state folder, and the clock beside those of others."""
+        folder = pathlib.Path(CONF.ironic_compute.state_path)
+        mounts = controller_check.read_mounts()
+        wrong = [
+            *controller_check.of_folder(
+                folder, mounts, controller_check.is_writable
+            )
+        ]
+        try:
+            placement = placement_reports.make_adapter(CONF)
+            dates = {
+                'Ironic': make_client(CONF, NeverOpen()).read_date(),
+                'Placement': placement.get('/').headers.get('Date'),
+            }
+        except (errors.IronicComputeError, ksa_exc.ClientException) as exc:
+            return _failure(exc)
+        wrong += controller_check.of_clock(dates, SystemClock().wall_s())
+        return _result(upgradecheck.Code.FAILURE, wrong)
 
     def _check_nodes(self) -> upgradecheck.Result:
         """Warn of nodes without a resource class."""
@@ -168,10 +204,36 @@ class Checks(upgradecheck.UpgradeCommands):
     _upgrade_checks = (
         ('Options', _check_options),
         ('Coordination backend', _check_coordination),
+        ('This controller', _check_controller),
+        ('Nova', _check_nova),
         ('Ironic nodes', _check_nodes),
         ('Rights', _check_rights),
         ('Allocations in Placement', _check_allocations),
     )
+
+
+def _read_members() -> tuple[Member, ...]:
+    """Read the daemons of this pool from the coordination backend.
+
+    :raises hashring.errors.HashringError: it cannot be read
+    """
+    options = CONF.coordination
+    pools = membership.read_pools(
+        options.backend_url,
+        term_s=options.lease_term_s,
+        timeout_s=BACKEND_TIMEOUT_S,
+        may_create=True,
+    )
+    pool = group_name(CONF.ironic.conductor_group, CONF.ironic.shard)
+    return tuple(pools.get(pool, ()))
+
+
+def _result(
+    code: upgradecheck.Code, wrong: Iterable[str]
+) -> upgradecheck.Result:
+    """Return a result with these sentences; success if there is none."""
+    text = '. '.join(wrong)
+    return upgradecheck.Result(code, text) if text else _success()
 
 
 def _servers_on(nodes: Iterable[NodeFacts]) -> list[str]:

@@ -83,6 +83,16 @@ class IronicReader:
                 'GET', _ONE_NODE, timeout=timeout_s
             )
 
+    def read_date(self) -> str | None:
+        """Return the time at which Ironic answers; None if it does not say.
+
+        As in the header ``Date`` of HTTP.
+        """
+        with self._session.request('say its time') as client:
+            answer, _ = client.http_client.json_request('GET', _ONE_NODE)
+        date = answer.headers.get('Date')
+        return None if date is None else str(date)
+
     # The pool
 
     def check_pool(self) -> None:
