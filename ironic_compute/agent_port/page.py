@@ -81,7 +81,7 @@ def render(
     return _template().render(
         status=status,
         problems=[each for each in found if not each.is_note],
-        notes=[each for each in found if each.is_note],
+        notes=problems.merge_findings(e for e in found if e.is_note),
         has_lease=status.has_lease(now_s),
         heartbeat_age_s=status.heartbeat_age_s(now_s),
         agreed_for_s=None if since_s is None else now_s - since_s,

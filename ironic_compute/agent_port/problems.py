@@ -8,7 +8,7 @@ find, too, has the same name and cure here as there. Pure.
 
 import dataclasses
 import enum
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from hashring.agent_status import AgentStatus
@@ -20,6 +20,8 @@ from ironic_compute.agent_port.figures import HostFigures
 # A change is in Placement within a second; builds in progress are not counted.
 # An operator who looks at the page has just seen that something is wrong.
 OLD_DIRTY_S = 10.0
+# Of hosts with the same finding.
+_NAMED_MAX = 5
 
 
 class Alert(enum.StrEnum):
@@ -134,6 +136,32 @@ def find_problems(
         *_of_workers(status, figures, now_s),
         *_notes(status, figures),
     ]
+
+
+def merge_findings(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems with one for each finding, however many hosts.
+
+    Nodes of all hosts of a large pool may have the same finding.
+    """
+    found: dict[object, list[Problem]] = {}
+    for number, each in enumerate(problems):
+        is_finding = each.alert is Alert.FINDING
+        found.setdefault(each.check if is_finding else number, []).append(each)
+    return [_merge(group) for group in found.values()]
+
+
+def _merge(group: list[Problem]) -> Problem:
+    first = group[0]
+    if len(group) == 1 or first.check is None:
+        return first
+    named = ', '.join(each.host for each in group[:_NAMED_MAX])
+    more = '' if len(group) <= _NAMED_MAX else ', …'
+    return Problem(
+        first.alert,
+        f'{len(group)} hosts ({named}{more}) have nodes with this finding: '
+        f'{first.check.meaning}',
+        first.check,
+    )
 
 
 def _of_agent(status: AgentStatus, now_s: float) -> Iterator[Problem]:

@@ -16,7 +16,12 @@ from hashring.workers import ServiceFacts
 from ironic_compute import catalogue
 from ironic_compute.agent_port.agent_metrics import describe
 from ironic_compute.agent_port.figures import HostFigures
-from ironic_compute.agent_port.problems import Alert, Problem, find_problems
+from ironic_compute.agent_port.problems import (
+    Alert,
+    Problem,
+    find_problems,
+    merge_findings,
+)
 from tests.unit.ironic_compute.agent_port import pools
 from tests.unit.ironic_compute.agent_port.statuses import SECRET, STATUS
 from tests.unit.ironic_compute.agent_port.test_agent_metrics import samples
@@ -52,6 +57,20 @@ def test_a_daemon_that_never_joined_does_not_speak_of_other_hosts() -> None:
     assert c9 not in {
         each.host for each in found if each.alert is Alert.HOST_UNSERVED
     }
+
+
+def test_hosts_with_the_same_finding_share_one_note() -> None:
+    """A pool of fifty hosts would fill the page otherwise."""
+    check, other = catalogue.DEPLOY_FAILED, catalogue.HOST_NOT_MAPPED
+    findings = [
+        Problem(Alert.FINDING, f'Host c{n} …', check, f'c{n}')
+        for n in range(7)
+    ]
+    note = Problem(Alert.HOST_NOT_IN_RING, 'Host c9 …', other, 'c9')
+    merged, kept = merge_findings([*findings, note])
+    assert merged.text.startswith('7 hosts (c0, c1, c2, c3, c4, …) have nodes')
+    assert merged.check is check and kept == note
+    assert merge_findings(findings[:1]) == findings[:1]
 
 
 def test_a_port_that_does_not_answer_is_the_first_problem_of_a_peer() -> None:
