@@ -4,19 +4,18 @@
 from collections.abc import Iterator
 from typing import Any
 
-import nova.conf
 import pytest
 import requests_mock
 from keystoneauth1 import adapter, fixture, session
 from keystoneauth1 import loading as ks_loading
 from keystoneauth1.identity import v3
+from oslo_config import cfg
 
 from ironic_compute import errors
 from ironic_compute.cmd import rights_check
 from ironic_compute.ironic_api.rights import Trial
 from resource_tracker.errors import PlacementUnavailable
 
-CONF = nova.conf.CONF
 KEYSTONE, NEUTRON = 'http://keystone/v3', 'http://neutron'
 PORT = {
     'id': 'p1',
@@ -45,19 +44,24 @@ def web() -> Iterator[Any]:
         yield mocker
 
 
-@pytest.fixture(autouse=True)
-def _credentials() -> Iterator[None]:
-    plugin = ks_loading.get_auth_plugin_conf_options('v3password')
+@pytest.fixture
+def conf() -> cfg.ConfigOpts:
+    """Options of Nova of its own: other tests have read those of the process.
+
+    Both sections have the same user.
+    """
+    made = cfg.ConfigOpts()
+    sends = cfg.BoolOpt('send_service_user_token', default=False)
+    made.register_opt(sends, group='service_user')
     for section in ('neutron', 'service_user'):
-        CONF.register_opts(plugin, group=section)
+        ks_loading.register_auth_conf_options(made, section)
+        ks_loading.register_session_conf_options(made, section)
+        plugin = ks_loading.get_auth_plugin_conf_options('v3password')
+        made.register_opts(plugin, group=section)
         for name, value in _OPTIONS.items():
-            CONF.set_override(name, value, group=section)
-    yield
-    for section in ('neutron', 'service_user'):
-        for name in _OPTIONS:
-            CONF.clear_override(name, group=section)
-        CONF.unregister_opts(plugin, group=section)
-    CONF.clear_override('send_service_user_token', group='service_user')
+            made.set_override(name, value, group=section)
+    made([], default_config_files=[])
+    return made
 
 
 def _give_token(web: Any, *roles: str) -> None:
@@ -120,29 +124,35 @@ def test_error_of_one_service_does_not_hide_another() -> None:
     assert not found[0].is_optional
 
 
-def test_user_with_the_role_service_lacks_nothing(web: Any) -> None:
+def test_user_with_the_role_service_lacks_nothing(
+    web: Any, conf: cfg.ConfigOpts
+) -> None:
     """Also beside other roles."""
     _give_token(web, 'reader', 'service')
-    CONF.set_override('send_service_user_token', True, group='service_user')
-    assert rights_check.of_roles(CONF) == []
+    conf.set_override('send_service_user_token', True, group='service_user')
+    assert rights_check.of_roles(conf) == []
 
 
-def test_user_without_the_role_service_is_named(web: Any) -> None:
+def test_user_without_the_role_service_is_named(
+    web: Any, conf: cfg.ConfigOpts
+) -> None:
     """Each section, if Nova uses it."""
     _give_token(web, 'admin')
-    (lack,) = rights_check.of_roles(CONF)
+    (lack,) = rights_check.of_roles(conf)
     assert 'below [neutron] in nova.conf has the roles admin, and not' in (
         lack.text
     )
-    CONF.set_override('send_service_user_token', True, group='service_user')
-    assert '[service_user]' in rights_check.of_roles(CONF)[1].text
+    conf.set_override('send_service_user_token', True, group='service_user')
+    assert '[service_user]' in rights_check.of_roles(conf)[1].text
 
 
-def test_user_that_keystone_refuses_is_named(web: Any) -> None:
+def test_user_that_keystone_refuses_is_named(
+    web: Any, conf: cfg.ConfigOpts
+) -> None:
     """With the section."""
     web.post(f'{KEYSTONE}/auth/tokens', status_code=401)
     with pytest.raises(errors.ConfigError, match=r'below \[neutron\]'):
-        rights_check.of_roles(CONF)
+        rights_check.of_roles(conf)
 
 
 def test_all_of_a_port_can_be_seen(web: Any) -> None:
