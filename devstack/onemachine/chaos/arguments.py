@@ -25,8 +25,8 @@ _DESCRIPTION = (
     'later from all, later again and again: some four hours),\nseen '
     '(each fault has to show on the page, in the metrics, as an alert of a '
     'Prometheus, in ctl,\nfsck and log),\nplanted (fsck has to find what was '
-    'written into the databases, and mend its\npart),\nrights (each right of the manual is '
-    'taken away, and has to be named).\n'
+    'written into the databases, and mend its\npart),\nrights (each right of '
+    'the manual is taken away, and has to be named).\n'
     'Users boot, reboot and delete servers meanwhile. Writes a report. '
     'Exit status 0\nonly if all demands hold.'
 )
