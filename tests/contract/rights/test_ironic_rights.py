@@ -50,6 +50,7 @@ CALLS: Mapping[str, Call] = {
     'read_node_of_instance': (
         lambda ironic, _: ironic.read_node_of_instance(str(uuid.uuid4()))
     ),
+    'read_date': lambda ironic, _: ironic.read_date(),
     'read_fields': (
         lambda ironic, node: ironic.read_fields(node, rights.GUARDED_FIELDS)
     ),
