@@ -111,6 +111,10 @@ def _token(layout: Layout, name: str) -> dict[str, Any]:
     }
 
 
+# An empty object would be JSON, too, which nova-status refuses.
+NO_POLICIES = '# No rule differs from its default.\n'
+
+
 def policy_file(layout: Layout, service: str) -> pathlib.Path:
     """Return the policy file of a service; see ``rights``."""
     return layout.conf(service).with_name('policy.yaml')
@@ -407,7 +411,7 @@ def write_service(layout: Layout, service: str) -> bool:
         path = path.with_name('glance-api.conf')
     changed = write(path, _RENDER[service](layout))
     if not (policies := policy_file(layout, service)).exists():
-        policies.write_text('{}\n')
+        policies.write_text(NO_POLICIES)
     changed |= write(path.with_name('uwsgi.ini'), uwsgi(layout, service))
     if service == 'nova':
         paste = layout.venv / 'etc' / 'nova' / 'api-paste.ini'

@@ -108,7 +108,10 @@ class Rights:
         """Write all policy files, as the setting ``rights`` has them."""
         if not are_least(self._layout):
             for service in _NAMESPACES:
-                config.write(config.policy_file(self._layout, service), '{}\n')
+                config.write(
+                    config.policy_file(self._layout, service),
+                    config.NO_POLICIES,
+                )
             return
         self._user_id = _make_user(self._layout)
         for service in _NAMESPACES:
