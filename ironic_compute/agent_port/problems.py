@@ -339,7 +339,12 @@ def _why_not_in_ring(
             NO_SERVICE,
         )
     if service.disabled:
-        return 'it is disabled in Nova', None, DISABLED
+        return (
+            'it is disabled in Nova; "openstack compute service list --long" '
+            'says why, and "ironic-computectl host undrain" ends a drain',
+            None,
+            DISABLED,
+        )
     return (
         'it is mapped to no cell in Nova',
         catalogue.HOST_NOT_MAPPED,

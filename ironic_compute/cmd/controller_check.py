@@ -32,14 +32,14 @@ def of_hosts(
     :param hosts: the hosts of the pool, as Nova has them
     :param served: those that a daemon of the pool serves
     """
-    for host in sorted({h for h, each in hosts.items() if each.is_up}):
-        if host not in set(served):
-            yield (
-                f'Host {host} is up in Nova, and no daemon of this pool '
-                f'serves it: if a nova-compute runs under this name, stop it '
-                f'before a daemon serves the host; if a daemon has just been '
-                f'stopped, check again in a minute'
-            )
+    up = {host for host, each in hosts.items() if each.is_up}
+    for host in sorted(up.difference(served)):
+        yield (
+            f'Host {host} is up in Nova, and no daemon of this pool serves '
+            f'it: if a nova-compute runs under this name, stop it before a '
+            f'daemon serves the host; if a daemon has just been stopped, '
+            f'check again in a minute'
+        )
 
 
 def of_folder(
