@@ -33,15 +33,19 @@ def name_of(module: str, code: types.CodeType) -> str:
     return f'{module}.{code.co_qualname}'
 
 
-def _cause() -> str:
-    """Return the innermost function of ironic_compute that is running."""
+def _cause() -> str | None:
+    """Return the innermost function of ironic_compute that is running.
+
+    There is none where Placement, which is in this process, too, handles a
+    request of ``resource_tracker``.
+    """
     frame = sys._getframe(1)
     while frame.f_back is not None:
         module = frame.f_globals['__name__']
         if module.startswith('ironic_compute.'):
             return name_of(module, frame.f_code)
         frame = frame.f_back
-    return 'Nova'
+    return None
 
 
 class Counted(NoMeter):
@@ -68,8 +72,8 @@ def count_rpcs(
 
     def begin(connection: Any) -> None:
         name = threading.current_thread().name
-        if name.startswith(_OURS):
-            counts[_cause()] += 1
+        if name.startswith(_OURS) and (cause := _cause()):
+            counts[cause] += 1
 
     sqlalchemy.event.listen(sqlalchemy.Engine, 'begin', begin)
     add_cleanup(sqlalchemy.event.remove, sqlalchemy.Engine, 'begin', begin)
