@@ -21,11 +21,15 @@ _ROUNDS_MAX = 2
 _PAUSE_S = 120.0
 _SETTLED_S = 45.0
 _SERVERS_COUNT = 12
+# So many that no host's share is all in use by servers on other hosts.
+_NODES_COUNT = 60
 
 
 def scaling(stage: Stage) -> None:
     """Two daemons become five and two again, under load."""
     stage.report.scenario = 'scaling'
+    stage.set_nodes(max(_NODES_COUNT, stage.plan.nodes_count))
+    stage.await_offered(600)
     _retire_one_by_one(stage, [h for h in stage.running.hosts() if h in _COME])
     rounds = min(stage.plan.rounds, _ROUNDS_MAX)
     with (
