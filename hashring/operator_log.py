@@ -40,7 +40,9 @@ class OperatorLog:
         self._began_s = now_s
         self._is_waiting_logged = False
         self._held = False
+        # When the lease ended, and its latest deadline (CLOCK_BOOTTIME).
         self._lost_at_s: float | None = None
+        self._deadline_s = 0.0
         self._disagree_since_s: float | None = None
         self._is_disagreement_logged = False
         self._terms_logged: frozenset[float] = frozenset()
@@ -50,10 +52,13 @@ class OperatorLog:
     def log_lease(self, state: HeartbeatState, now_s: float) -> None:
         """Log that the lease was won or lost, and why."""
         held = state.lease.held(now_s)
+        self._deadline_s = max(self._deadline_s, state.lease.deadline_s)
         if held and not self._held:
             self._log_lease_won(state, now_s)
         elif self._held and not held:
-            self._lost_at_s = now_s
+            # An agent that stood still notices late. A lease that was broken
+            # has ended before its deadline.
+            self._lost_at_s = min(self._deadline_s, now_s)
             LOG.info(
                 'Lost the lease of %(home)s, gates are shut: %(why)s',
                 {'home': self._home, 'why': _why_lost(state)},
@@ -89,8 +94,8 @@ class OperatorLog:
             LOG.info('Joined the group as %(home)s, beside %(others)s', names)
         else:
             LOG.info(
-                'The lease of %(home)s is back after %(gone_s).1f s, '
-                'beside %(others)s',
+                'The lease of %(home)s is back after %(gone_s).1f s in which '
+                'it was not in force, beside %(others)s',
                 {**names, 'gone_s': now_s - self._lost_at_s},
             )
 

@@ -115,6 +115,38 @@ def test_lease_that_stays_is_logged_when_it_is_won(
     assert caplog.messages == ['Joined the group as c1, beside nobody else']
 
 
+def test_lease_is_away_since_its_deadline(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A process that stood still for a minute notices the loss at its end."""
+    caplog.set_level(logging.INFO)
+    operator_log = OperatorLog(C1, 0.0)
+    held = Lease(15.0, 3.0, base_s=40.0, counted=True)
+    late = Lease(15.0, 3.0, base_s=100.0)
+    operator_log.log_lease(HeartbeatState(held), 41.0)
+    operator_log.log_lease(HeartbeatState(late, verdict=Verdict.LATE), 100.1)
+    back = dataclasses.replace(late, base_s=103.0, counted=True)
+    operator_log.log_lease(HeartbeatState(back), 103.0)
+    assert caplog.messages[-1] == (
+        'The lease of c1 is back after 51.0 s in which it was not in force, '
+        'beside nobody else'
+    )
+
+
+def test_lease_that_was_broken_is_away_since_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The group may have lost an agent whose deadline is still to come."""
+    caplog.set_level(logging.INFO)
+    operator_log = OperatorLog(C1, 0.0)
+    held = Lease(15.0, 3.0, base_s=40.0, counted=True)
+    broken = dataclasses.replace(held, base_s=None, counted=False)
+    back = dataclasses.replace(held, base_s=45.0)
+    for lease, now_s in ((held, 40.0), (broken, 43.0), (back, 45.0)):
+        operator_log.log_lease(HeartbeatState(lease), now_s)
+    assert 'is back after 2.0 s in which' in caplog.messages[-1]
+
+
 def test_path_that_fails_is_logged_once_and_its_end_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
