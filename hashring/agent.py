@@ -134,7 +134,9 @@ class Agent:
         self.lock_thread = LockThread(
             self._group, self.heartbeat_thread.state().lease, self._clock
         )
-        self._operator_log = OperatorLog(home, self._clock.now_s())
+        self._operator_log = OperatorLog(
+            home, self._group.backend_name, self._clock.now_s()
+        )
         self._counter = EventCounter(self._on_host_move)
         self._observed_paths = paths.ObservedPaths()
         self._path_states: dict[paths.Path, paths.PathState] = {}

@@ -169,10 +169,14 @@ class Backend:
 
     @property
     def shown(self) -> str:
-        """The URL without credentials and options, for messages."""
+        """The URL without credentials and options, for messages.
+
+        It has all servers, although the URL names others in an option.
+        """
         parts = urllib.parse.urlsplit(self.url)
         place = parts.netloc.rpartition('@')[2]
-        return f'{parts.scheme}://{place}{parts.path}'
+        others = ''.join(f',{server}' for server in self.servers[1:])
+        return f'{parts.scheme}://{place}{others}{parts.path}'
 
 
 def parse(url: str, *, term_s: float) -> Backend:
@@ -234,6 +238,9 @@ def _check_place(parts: urllib.parse.SplitResult) -> None:
 
 def _check_credentials(parts: urllib.parse.SplitResult) -> None:
     """Refuse a password that tooz would ignore, or send as another one."""
+    if '@' in parts.path and parts.scheme != 'file':
+        # The password has a slash. What comes before is taken for the server.
+        raise errors.BackendRefused(f'{OPTION} is not a URL {_URL_CURE}.')
     if '@' not in parts.netloc:
         return
     if parts.scheme == 'memcached':

@@ -203,6 +203,8 @@ class Group(Protocol):
 
     traits: Traits
     boot: Boot
+    backend_name: str
+    """Scheme and servers of the backend, without credentials."""
 
     def connect(self) -> None:
         """Connect to the backend; called until it has succeeded once."""

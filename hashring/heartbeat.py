@@ -220,7 +220,10 @@ class HeartbeatThread:
         lease, verdict = self._state.lease.after(beat)
         self._joined = verdict is not Verdict.NOT_LISTED
         if self._is_failure_logged:
-            LOG.info('The coordination backend answers again')
+            LOG.info(
+                'The coordination backend %(name)s answers again',
+                {'name': self._group.backend_name},
+            )
         self._is_failure_logged = False
         self._failures_count = 0
         self._state = dataclasses.replace(
@@ -268,7 +271,8 @@ class HeartbeatThread:
         if self._failures_count >= log_count and not self._is_failure_logged:
             self._is_failure_logged = True
             LOG.warning(
-                'The coordination backend does not answer, trying on: %(why)s',
-                {'why': why},
+                'The coordination backend %(name)s does not answer, trying '
+                'on: %(why)s',
+                {'name': self._group.backend_name, 'why': why},
             )
         self._state = dataclasses.replace(self._state, failure=why)

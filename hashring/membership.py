@@ -148,6 +148,7 @@ class Membership:
         self._meter = meter or NoMeter()
         self.backend = backends.parse(url, term_s=term_s)
         self.traits = self.backend.traits
+        self.backend_name = self.backend.shown
         self._home = home
         self._group = group_id(group)
         self.boot = boot

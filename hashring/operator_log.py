@@ -32,11 +32,13 @@ class OperatorLog:
     """Logs each change of one agent's state once.
 
     :param home: the home host of the agent
+    :param backend_name: of the coordination backend, without credentials
     :param now_s: when the agent started (CLOCK_BOOTTIME)
     """
 
-    def __init__(self, home: Host, now_s: float) -> None:
+    def __init__(self, home: Host, backend_name: str, now_s: float) -> None:
         self._home = home
+        self._backend_name = backend_name
         self._began_s = now_s
         self._is_waiting_logged = False
         self._held = False
@@ -61,7 +63,7 @@ class OperatorLog:
             self._lost_at_s = min(self._deadline_s, now_s)
             LOG.info(
                 'Lost the lease of %(home)s, gates are shut: %(why)s',
-                {'home': self._home, 'why': _why_lost(state)},
+                {'home': self._home, 'why': self._why_lost(state)},
             )
         elif not held and self._lost_at_s is None:
             self._log_not_joined(state, now_s)
@@ -78,7 +80,7 @@ class OperatorLog:
                 {
                     'home': self._home,
                     'waited_s': waited_s,
-                    'why': _why_lost(state),
+                    'why': self._why_lost(state),
                 },
             )
 
@@ -98,6 +100,16 @@ class OperatorLog:
                 'it was not in force, beside %(others)s',
                 {**names, 'gone_s': now_s - self._lost_at_s},
             )
+
+    def _why_lost(self, state: HeartbeatState) -> str:
+        if state.failure is not None:
+            name, why = self._backend_name, state.failure
+            return f'{OPTION} {name} does not answer ({why})'
+        if state.verdict is Verdict.NOT_LISTED:
+            return f'{Verdict.NOT_LISTED.value}'
+        if state.verdict is Verdict.LATE:
+            return f'a heartbeat was of no use, {Verdict.LATE.value}'
+        return 'no heartbeat came back in time'
 
     def log_disagreement(self, others: Sequence[Member], now_s: float) -> None:
         """Log once which members disagree about the ring, after ten seconds.
@@ -268,13 +280,3 @@ def _log_reason(what: str, host: Host, why: events.Why) -> None:
 def _describe_ring(member: Member) -> str:
     what = 'another ring' if member.ring else 'no ring yet'
     return f'{member.home} on {member.machine} has {what}'
-
-
-def _why_lost(state: HeartbeatState) -> str:
-    if state.failure is not None:
-        return f'{OPTION} does not answer ({state.failure})'
-    if state.verdict is Verdict.NOT_LISTED:
-        return f'{Verdict.NOT_LISTED.value}'
-    if state.verdict is Verdict.LATE:
-        return f'a heartbeat was of no use, {Verdict.LATE.value}'
-    return 'no heartbeat came back in time'

@@ -174,7 +174,7 @@ class _Faults:
                 alert='IronicComputeBackendFails',
                 ctl=(('host', 'list'), 'does not answer'),
                 fsck='does not answer',
-                log='The coordination backend does not answer',
+                log=r'The coordination backend \S+ does not answer',
             ),
             self.backend_away,
         )

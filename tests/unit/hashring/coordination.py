@@ -164,6 +164,7 @@ class FakeGroup:
     ) -> None:
         self.traits = service.traits
         self.boot = boot
+        self.backend_name = 'etcd3+http://etcd:2379'
         self._service = service
         self._fault = fault
         self._tokens: dict[Host, int] = {}

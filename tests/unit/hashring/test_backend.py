@@ -130,6 +130,39 @@ def test_credentials_are_not_shown() -> None:
     assert found.shown == 'redis://h:6379'
 
 
+def test_all_servers_are_shown() -> None:
+    """Any of them may be away; no other option is shown."""
+    for url, shown in (
+        (
+            'etcd3+http://me:secret@a:2379?hosts=b:2379,c:2380&timeout=2',
+            'etcd3+http://a:2379,b:2379,c:2380',
+        ),
+        ('zookeeper://a?hosts=b', 'zookeeper://a,b:2181'),
+        (
+            'redis://:secret@a:1?sentinel=s&sentinel_fallback=b:2',
+            'redis://a:1,b:2',
+        ),
+        ('file:///srv/a@b', 'file:///srv/a@b'),
+    ):
+        assert backend.parse(url, term_s=15.0).shown == shown
+
+
+@pytest.mark.parametrize(
+    'url',
+    [
+        'etcd3+http://me:12/secret@h:2379',
+        'redis://:12/secret@h:6379',
+        'zookeeper://me:12/secret@h:2181',
+    ],
+)
+def test_password_that_reads_as_a_port_is_refused(url: str) -> None:
+    """The rest of the password would be a path, which messages show."""
+    with pytest.raises(errors.BackendRefused) as raised:
+        backend.parse(url, term_s=15.0)
+    assert 'another password' in str(raised.value)
+    assert 'secret' not in str(raised.value)
+
+
 def test_option_without_a_value_is_kept() -> None:
     """tooz sees an option of an operator, even if it is empty."""
     url = backend.parse('etcd3+http://h?ca_cert=', term_s=15.0).url

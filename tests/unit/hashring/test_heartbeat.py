@@ -179,8 +179,9 @@ def test_outage_is_logged_once(
     for _ in range(3):
         scene.beat()
     assert caplog.messages == [
-        'The coordination backend does not answer, trying on: refused',
-        'The coordination backend answers again',
+        'The coordination backend etcd3+http://etcd:2379 does not answer, '
+        'trying on: refused',
+        'The coordination backend etcd3+http://etcd:2379 answers again',
     ]
 
 
@@ -204,7 +205,8 @@ def test_first_failure_is_logged_before_the_first_connection(
     scene.broken = errors.BackendUnavailable('refused')
     scene.beat()
     assert caplog.messages == [
-        'The coordination backend does not answer, trying on: refused'
+        'The coordination backend etcd3+http://etcd:2379 does not answer, '
+        'trying on: refused'
     ]
 
 

@@ -74,6 +74,13 @@ def test_observer_is_told_which_backend_is_away(scheme: str) -> None:
     assert 'sesame' not in str(raised.value)
 
 
+def test_backend_is_named_without_its_password() -> None:
+    """The agent logs this name when the backend is away."""
+    url = 'redis://me:sesame@127.0.0.1:1?db=1'
+    membership = Membership(url, '', Host('c1'), new_boot(), term_s=15.0)
+    assert membership.backend_name == 'redis://127.0.0.1:1'
+
+
 def test_foreign_record_is_left_out_and_logged_once(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:

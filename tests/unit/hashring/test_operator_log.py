@@ -15,6 +15,7 @@ from hashring.paths import Path, PathState
 from hashring.ring import Host
 
 C1, C2 = Host('c1'), Host('c2')
+BACKEND = 'etcd3+http://etcd:2379'
 NONE = Member(C2, Boot('c2.1'), machine='m2')
 OTHER = Member(Host('c3'), Boot('c3.1'), machine='m3', ring='other')
 
@@ -24,7 +25,7 @@ def test_disagreeing_members_are_logged_once(
 ) -> None:
     """A disagreement of ten seconds is logged once, with its members."""
     caplog.set_level(logging.INFO)
-    operator_log = OperatorLog(C1, 0.0)
+    operator_log = OperatorLog(C1, BACKEND, 0.0)
     for now_s in range(10, 200):
         operator_log.log_disagreement([NONE, OTHER], float(now_s))
     (said,) = caplog.messages
@@ -38,7 +39,7 @@ def test_different_lease_terms_are_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Agents with different terms are named once for each mix."""
-    operator_log = OperatorLog(C1, 0.0)
+    operator_log = OperatorLog(C1, BACKEND, 0.0)
     mine, same, longer = (
         Member(Host(home), Boot(home), lease_term_s=term_s)
         for home, term_s in (('c1', 15.0), ('c2', 15.0), ('c3', 40.0))
@@ -57,7 +58,7 @@ def test_each_disagreement_has_its_own_ten_seconds(
 ) -> None:
     """Each disagreement must itself last ten seconds to be logged."""
     caplog.set_level(logging.INFO)
-    operator_log = OperatorLog(C1, 0.0)
+    operator_log = OperatorLog(C1, BACKEND, 0.0)
     for now_s in range(0, 60, 10):
         operator_log.log_disagreement([NONE], float(now_s))
         operator_log.log_disagreement([], now_s + 9.0)
@@ -74,7 +75,7 @@ def test_agent_that_never_joins_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Once, after one term without a lease."""
-    operator_log = OperatorLog(C1, 0.0)
+    operator_log = OperatorLog(C1, BACKEND, 0.0)
     state = HeartbeatState(Lease(15.0, 3.0))
     for now_s in (15.0, 15.1, 30.0):
         operator_log.log_lease(state, now_s)
@@ -92,9 +93,9 @@ def test_reason_of_a_lost_lease_is_logged(
         (Verdict.NOT_LISTED, None, Verdict.NOT_LISTED.value),
         (Verdict.LATE, None, Verdict.LATE.value),
         (Verdict.COUNTED, None, 'no heartbeat came back in time'),
-        (Verdict.COUNTED, 'refused', 'does not answer (refused)'),
+        (Verdict.COUNTED, 'refused', f'{BACKEND} does not answer (refused)'),
     ):
-        operator_log = OperatorLog(C1, 0.0)
+        operator_log = OperatorLog(C1, BACKEND, 0.0)
         operator_log.log_lease(held, 2.0)
         lost = HeartbeatState(
             Lease(15.0, 3.0), verdict=verdict, failure=failure
@@ -108,7 +109,7 @@ def test_lease_that_stays_is_logged_when_it_is_won(
 ) -> None:
     """An agent with a lease since its start is not logged as waiting."""
     caplog.set_level(logging.INFO)
-    operator_log = OperatorLog(C1, 0.0)
+    operator_log = OperatorLog(C1, BACKEND, 0.0)
     for now_s in (1.0, 20.0, 40.0):
         lease = Lease(15.0, 3.0, base_s=now_s, counted=True)
         operator_log.log_lease(HeartbeatState(lease), now_s)
@@ -120,7 +121,7 @@ def test_lease_is_away_since_its_deadline(
 ) -> None:
     """A process that stood still for a minute notices the loss at its end."""
     caplog.set_level(logging.INFO)
-    operator_log = OperatorLog(C1, 0.0)
+    operator_log = OperatorLog(C1, BACKEND, 0.0)
     held = Lease(15.0, 3.0, base_s=40.0, counted=True)
     late = Lease(15.0, 3.0, base_s=100.0)
     operator_log.log_lease(HeartbeatState(held), 41.0)
@@ -138,7 +139,7 @@ def test_lease_that_was_broken_is_away_since_then(
 ) -> None:
     """The group may have lost an agent whose deadline is still to come."""
     caplog.set_level(logging.INFO)
-    operator_log = OperatorLog(C1, 0.0)
+    operator_log = OperatorLog(C1, BACKEND, 0.0)
     held = Lease(15.0, 3.0, base_s=40.0, counted=True)
     broken = dataclasses.replace(held, base_s=None, counted=False)
     back = dataclasses.replace(held, base_s=45.0)
@@ -152,7 +153,7 @@ def test_path_that_fails_is_logged_once_and_its_end_once(
 ) -> None:
     """The peers that still reach the service are named."""
     caplog.set_level(logging.INFO)
-    operator_log = OperatorLog(C1, 0.0)
+    operator_log = OperatorLog(C1, BACKEND, 0.0)
     ironic = Path('Ironic')
     peers = [
         dataclasses.replace(NONE, working_paths=(ironic,)),
@@ -175,7 +176,7 @@ def test_common_outage_names_nobody(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """No peer reaches the service either."""
-    operator_log = OperatorLog(C1, 0.0)
+    operator_log = OperatorLog(C1, BACKEND, 0.0)
     states = {Path('Ironic'): PathState(0.0, 'no answer')}
     operator_log.log_paths(states, [NONE, OTHER], 30.0)
     assert caplog.messages[0].endswith('(no answer); nobody does')
@@ -186,7 +187,7 @@ def test_agent_that_gives_its_hosts_away_says_why_once(
 ) -> None:
     """One sentence has the path, the time, the reason, and who is well."""
     caplog.set_level(logging.INFO)
-    operator_log = OperatorLog(C1, 0.0)
+    operator_log = OperatorLog(C1, BACKEND, 0.0)
     cause = Cause(Path('RabbitMQ'), 100.0, 'refused', Host('c2'))
     operator_log.log_half_alive(None, 45.0, 90.0)
     for now_s in (116.0, 150.0):
