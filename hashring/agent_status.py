@@ -152,6 +152,15 @@ class AgentStatus:
             if member.boot != self.me.boot:
                 yield member
 
+    def gone_homes(self) -> frozenset[Host]:
+        """Return the known hosts whose own agent is not in the group.
+
+        Empty before the first member list, which would make all of them gone.
+        """
+        if not self.heartbeat.view.members:
+            return frozenset()
+        return self.known - {member.home for member in self.members()}
+
     def served_by_nobody(self) -> frozenset[Host]:
         """Return the known hosts whose lock no member publishes to have."""
         served = frozenset(h for m in self.members() for h in m.serving)

@@ -51,8 +51,9 @@ class HostRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemberRow:
-    """One row of the table of daemons."""
+    """One row of the table of daemons: a member of the group."""
 
+    home: Host
     member: Member
     is_me: bool
     agrees: bool | None
@@ -61,6 +62,16 @@ class MemberRow:
     """Of its status page; '' if this machine cannot reach it."""
     paths: tuple[tuple[Path, bool | None], ...]
     """Each service, and whether the daemon reaches it; None: not known."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GoneRow:
+    """One row of the table of daemons: the host of one that is gone."""
+
+    home: Host
+    server: Member | None
+    """The daemon that has the lock of the host now."""
+    member: None = None
 
 
 def render(
@@ -86,7 +97,8 @@ def render(
         heartbeat_age_s=status.heartbeat_age_s(now_s),
         agreed_for_s=None if since_s is None else now_s - since_s,
         hosts=[*_host_rows(status, known, now_s)],
-        members=[*_member_rows(status)],
+        daemons=_daemon_rows(status),
+        gone_count=len(status.gone_homes()),
         paths=PATHS,
         totals=_totals(known),
         is_whole=known.keys() >= status.known,
@@ -151,10 +163,20 @@ def _host_rows(
         )
 
 
+def _daemon_rows(status: AgentStatus) -> list[MemberRow | GoneRow]:
+    """Return the daemons in the order of their names, so that rows stay."""
+    gone = (
+        GoneRow(home, status.served_by(home)) for home in status.gone_homes()
+    )
+    rows: list[MemberRow | GoneRow] = [*_member_rows(status), *gone]
+    return sorted(rows, key=lambda row: row.home)
+
+
 def _member_rows(status: AgentStatus) -> Iterator[MemberRow]:
     machine = status.me.machine
-    for member in sorted(status.members(), key=lambda each: each.home):
+    for member in status.members():
         yield MemberRow(
+            home=member.home,
             member=member,
             is_me=member.boot == status.me.boot,
             agrees=member.ring == status.ring.digest if member.ring else None,

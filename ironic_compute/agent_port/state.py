@@ -67,7 +67,10 @@ def describe_hosts(status: AgentStatus, now_s: float) -> list[dict[str, Any]]:
 
 
 def describe_ring(status: AgentStatus, now_s: float) -> dict[str, Any]:
-    """Return the ring of this agent, and that of each member of the group."""
+    """Return the ring of this agent, and that of each member of the group.
+
+    A daemon that is gone publishes nothing; others may serve its host.
+    """
     since_s = status.agreed_since_s
     return {
         'digest': status.ring.digest,
@@ -84,6 +87,10 @@ def describe_ring(status: AgentStatus, now_s: float) -> dict[str, Any]:
                 'failing_paths': list(member.failing_paths),
             }
             for member in sorted(status.members(), key=lambda m: m.home)
+        ],
+        'gone': [
+            {'home': home, 'served_by': _server(status, home)}
+            for home in sorted(status.gone_homes())
         ],
     }
 

@@ -56,6 +56,21 @@ def test_all_is_well() -> None:
     assert well.served_by_nobody() == frozenset()
 
 
+def test_agent_of_a_known_host_that_is_no_member_is_gone() -> None:
+    """Whoever serves its host; one that is forgotten is not known."""
+    assert status().gone_homes() == frozenset()
+    left = HeartbeatState(LEASE, View((ME,)))
+    assert status(heartbeat=left).gone_homes() == {C2}
+    forgotten = status(heartbeat=left, known=frozenset({C1}))
+    assert forgotten.gone_homes() == frozenset()
+
+
+def test_no_agent_is_gone_before_the_members_are_read() -> None:
+    """An agent knows the saved hosts before it has joined the group."""
+    unread = HeartbeatState(Lease(15.0, 2.0))
+    assert status(heartbeat=unread).gone_homes() == frozenset()
+
+
 def test_a_loop_that_stands_still_shows() -> None:
     """Five seconds may pass between two turns."""
     assert status().turns(NOW_S + TURN_MAX_S)

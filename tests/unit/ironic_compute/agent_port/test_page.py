@@ -128,6 +128,17 @@ def test_daemons_show_what_they_reach() -> None:
     assert f'c3 c3.example.org 3.0.0 {row}' in shown.words
 
 
+def test_daemon_that_is_gone_stays_in_the_table() -> None:
+    """In its place, with the daemon that serves its host now."""
+    shown = _Page(pools.troubled())
+    serves = 'gone nothing; c2 is served by c1 - - - - - -'
+    assert 'c1 (this one) c1.example.org 3.0.0 up c1, c2' in shown.words
+    assert f'c2 - {serves} c3 c3.example.org' in shown.words
+    assert 'c4 - gone nothing; c4 is served by nobody - -' in shown.words
+    assert 'Daemons 2 2 gone, 4 hosts' in shown.words
+    assert 'gone' not in _Page(pools.well()).words.casefold()
+
+
 def test_hosts_of_other_daemons_have_the_figures_of_their_port() -> None:
     """And a link to the page there; the shares are known then."""
     row = {'host': 'c2', **figures.HostFigures(nodes=5).as_json()}

@@ -5,6 +5,7 @@ import dataclasses
 import json
 
 from hashring.heartbeat import HeartbeatState
+from hashring.ring import Host
 from ironic_compute.agent_port import state
 from tests.unit.ironic_compute.agent_port.statuses import (
     LEASE,
@@ -104,6 +105,16 @@ def test_the_ring_and_the_rings_of_others() -> None:
     assert peer['failing_paths'] == ['Neutron']
     unsettled = state.describe_ring(changed(agreed_since_s=None), NOW_S)
     assert unsettled['agreed_for_s'] is None
+
+
+def test_the_daemons_that_are_gone() -> None:
+    """With the daemon that serves their host now, if one does."""
+    here = {'home': 'c1', 'machine': 'm1', 'boot': 'b1', 'version': '1.2'}
+    known = STATUS.known | {Host('c4')}
+    assert state.describe_ring(changed(known=known), NOW_S)['gone'] == [
+        {'home': 'c3', 'served_by': here},
+        {'home': 'c4', 'served_by': None},
+    ]
 
 
 def test_the_text_of_an_error_is_not_shown() -> None:
