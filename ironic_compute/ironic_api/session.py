@@ -6,9 +6,13 @@ not stop the worker's start. It is created again when Ironic no longer supports
 its API version, and for each list of all nodes, because Ironic may have been
 upgraded or rolled back. It never repeats a request. Exceptions of ironicclient
 and keystoneauth1 do not leave this module.
+
+Each request has the request id of its thread's context in a header, so that
+Ironic logs the id of the user's request that this process logs.
 """
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -19,6 +23,7 @@ from ironicclient import exc as ironic_exc
 from ironicclient.common.apiclient import exceptions as api_exc
 from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1 import loading as ks_loading
+from oslo_context import context as oslo_context
 
 from ironic_compute import access_errors, errors
 from ironic_compute.ironic_api import rights
@@ -196,12 +201,31 @@ def _session(conf: Any) -> Any:
             'system_scope = all'
         )
     with access_errors.translated_credentials('ironic'):
-        return ks_loading.load_session_from_conf_options(
+        session: Any = ks_loading.load_session_from_conf_options(
             conf,
             'ironic',
             auth=ks_loading.load_auth_from_conf_options(conf, 'ironic'),
             timeout=options.timeout or _TIMEOUT_S,
         )
+    session.request = _with_request_id(session.request)
+    return session
+
+
+def _with_request_id(send: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a session's ``request``: pass the thread's request id on.
+
+    The threads share one client, and its own ``global_request_id`` holds for
+    all requests.
+    """
+
+    @functools.wraps(send)
+    def request(*args: Any, **kwargs: Any) -> Any:
+        context = oslo_context.get_current()
+        if context is not None:
+            kwargs.setdefault('global_request_id', context.global_id)
+        return send(*args, **kwargs)
+
+    return request
 
 
 def _negotiate(client: Any) -> None:

@@ -170,8 +170,12 @@ class MessageForwarder:
         """Forward a message, handle it here, or do both with parts of it.
 
         The servers are recorded before their records are read. Otherwise a
-        server could leave this host between the read and the handler.
+        server could leave this host between the read and the handler. The
+        message's context becomes that of this thread before anything is
+        logged: until its handler runs, the thread would have the context of
+        the message before.
         """
+        nova_context.RequestContext.from_dict(incoming.ctxt)
         args = incoming.message.get('args') or {}
         with contextlib.ExitStack() as stack:
             for uuid in sorted({server.uuid for server in find_servers(args)}):

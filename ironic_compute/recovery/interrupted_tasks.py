@@ -164,11 +164,15 @@ class InterruptedTasks:
         is_build = task is InterruptedTask.BUILD
         if is_build and not is_idle and not self._deploys.is_started(instance):
             return  # RabbitMQ may deliver its message again.
+        context = self._context_of(instance)
+        # The log lines of this thread and its requests to Ironic then have
+        # the id of the request that is continued.
+        context.update_store()
         LOG.info(
             'Continuing the interrupted task of server %(server)s: %(state)s',
             {'server': instance.uuid, 'state': instance.task_state},
         )
-        self._methods()[task](self._context_of(instance), instance)
+        self._methods()[task](context, instance)
 
     def _context_of(self, instance: Any) -> Any:
         """Return a context with the request id of a server's last action.

@@ -82,6 +82,12 @@ class RealIronic:
         self.url = f'http://127.0.0.1:{port}'
         self._token = token
         self._database = folder / 'ironic.sqlite'
+        self._log = folder / 'ironic.log'
+
+    def log_lines(self, text: str) -> list[str]:
+        """Return the lines of its log that contain a text."""
+        lines = self._log.read_text(errors='replace').splitlines()
+        return [line for line in lines if text in line]
 
     def write(self, node: str, **fields: object) -> None:
         """Write fields of a node into the database itself."""

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The session: credentials, API version and errors, with a scripted Ironic."""
 
+from concurrent import futures
+
 import pytest
 import requests
+from oslo_context import context as oslo_context
 
 from ironic_compute import errors
 from ironic_compute.ironic_api.client import make_client
@@ -141,3 +144,52 @@ def test_error_tells_whether_ironic_has_answered(client, http, answer, status):
     with pytest.raises(errors.IronicUnavailable) as raised:
         client.read_node(NODE)
     assert raised.value.http_status == status
+
+
+def _run_in_thread(act, request_id, global_id=None):
+    """Run a function in a thread that works on a user's request."""
+
+    def run():
+        oslo_context.RequestContext(
+            request_id=request_id, global_request_id=global_id
+        )
+        act()
+
+    with futures.ThreadPoolExecutor(1) as threads:
+        threads.submit(run).result()
+
+
+def _last_id(http):
+    return http.last_request.headers.get('X-OpenStack-Request-ID')
+
+
+def test_each_request_has_the_id_of_its_threads_request(client, http):
+    """Reads, lists and changes have it, though the threads share a client."""
+    http.get(f'{URL}/v1/nodes/{NODE}', json=record())
+    http.get(f'{URL}/v1/nodes/', json={'nodes': [record()]})
+    http.put(f'{URL}/v1/nodes/{NODE}/states/provision', status_code=202)
+    for number, act in enumerate(
+        (
+            lambda: client.read_node(NODE),
+            client.list_nodes,
+            lambda: client.set_provision_state(NODE, 'active'),
+        )
+    ):
+        request_id = f'req-{number}1111111-1111-1111-1111-111111111111'
+        _run_in_thread(act, request_id)
+        assert _last_id(http) == request_id
+
+
+def test_id_that_the_users_client_gave_is_passed_on(client, http):
+    """It is the one under which all services log the request."""
+    http.get(f'{URL}/v1/nodes/{NODE}', json=record())
+    _run_in_thread(lambda: client.read_node(NODE), 'req-nova', 'req-heat')
+    assert _last_id(http) == 'req-heat'
+
+
+def test_request_of_a_thread_without_context_has_no_id(client, http):
+    """Lists of the daemon itself are on behalf of no user."""
+    http.get(f'{URL}/v1/nodes/{NODE}', json=record())
+    with futures.ThreadPoolExecutor(1) as threads:
+        threads.submit(client.read_node, NODE).result()
+    assert _last_id(http) is None

@@ -21,6 +21,7 @@ from nova import exception as nova_exception
 from nova import objects
 from nova import rpc as nova_rpc
 from nova.compute import rpcapi
+from oslo_context import context as oslo_context
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
@@ -520,3 +521,23 @@ def test_server_that_cannot_be_read_has_no_other_host(
 
     monkeypatch.setattr(objects.Instance, 'get_by_uuid', read)
     assert misdirected_messages.read_location(_ONE, ManualClock()) is None
+
+
+def test_thread_has_the_id_of_the_message_before_its_handler_runs(
+    hosts: _Hosts,
+) -> None:
+    """What is logged about a message has not the id of the one before it."""
+    hosts.records.put('c1')
+    read, found, sent = hosts.records.read, [], []
+
+    def read_and_record(server: str) -> Any:
+        current = oslo_context.get_current()
+        found.append(None if current is None else current.request_id)
+        return read(server)
+
+    hosts.records.read = read_and_record  # type: ignore[method-assign]
+    for _ in range(5):
+        context = _context()
+        sent.append(context.request_id)
+        hosts.rpc.get_console_output(context, _server(), 1)
+    assert found == sent

@@ -5,6 +5,7 @@ import datetime
 import types
 from typing import Any
 
+from nova import context as nova_context
 from nova import exception as nova_exception
 from nova.compute import task_states as tasks
 from nova.compute import vm_states
@@ -119,7 +120,7 @@ class ResumesOne(InterruptedTasks):
         ]
 
     def _context_of(self, instance: Any) -> Any:
-        return None
+        return nova_context.get_admin_context()
 
 
 def make_server(vm_state: str, task_state: str | None) -> Server:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from nova.compute import power_state, vm_states
 from nova.compute import task_states as tasks
+from oslo_context import context as oslo_context
 
 from ironic_compute.recovery.interrupted_tasks import (
     WITHOUT_TASK_EVERY,
@@ -132,12 +133,15 @@ class _Acts(ResumesOne):
 
     actions: Sequence[Any] = ()
 
+    def _context_of(self, instance: Any) -> Any:
+        return InterruptedTasks._context_of(self, instance)
+
     def _list_actions(self, instance: Any) -> list[Any]:
         return list(self.actions)
 
     def request_id(self) -> Any:
         """Return the request id with which Nova's handlers are called."""
-        return InterruptedTasks._context_of(self, self._server).request_id
+        return self._context_of(self._server).request_id
 
 
 def test_handlers_end_the_last_action_of_a_user() -> None:
@@ -219,3 +223,23 @@ def test_reboot_that_left_the_node_off_is_repeated_with_its_type(
     )
     interrupted.check()
     assert server.done == [kind]
+
+
+def test_thread_has_the_id_of_the_request_that_it_continues() -> None:
+    """The id of the user's request is in the log and in requests to Ironic."""
+    server = make_server(vm_states.STOPPED, tasks.POWERING_ON)
+    interrupted = _Acts(server, None)
+    found = []
+
+    def start_instance(context: Any, instance: Any) -> None:
+        current = oslo_context.get_current()
+        assert current is not None
+        found.append((context.request_id, current.request_id))
+
+    interrupted._manager.start_instance = start_instance
+    request_id = 'req-11111111-1111-1111-1111-111111111111'
+    interrupted.actions = [
+        types.SimpleNamespace(action='start', request_id=request_id)
+    ]
+    check_twice(interrupted)
+    assert set(found) == {(request_id, request_id)}

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Ironic logs the id of the user's request for which it is asked."""
+
+from concurrent import futures
+
+from oslo_context import context as oslo_context
+
+from hashring.clock import SystemClock
+
+_PATIENCE_S = 60.0
+
+
+def _switch_off(ironic, node):
+    """Switch a node off on behalf of a request; return the request's id."""
+    request = oslo_context.RequestContext()
+    ironic.set_power_state(node, 'off')
+    return request.request_id
+
+
+def test_ironic_logs_the_request_id_with_all_that_it_does(server, real):
+    """Its API has the id in each line, and its conductor passes it on."""
+    node = real.enroll()
+    with futures.ThreadPoolExecutor(1) as threads:
+        request_id = threads.submit(_switch_off, real.ironic, node).result()
+    clock = SystemClock()
+    ends_s = clock.now_s() + _PATIENCE_S
+    done = f'Successfully set node {node} power state to power off'
+    while not (lines := server.log_lines(done)):
+        assert clock.now_s() < ends_s
+        clock.sleep(0.05)
+    assert request_id in lines[0]
+    assert any('ironic.api' in x for x in server.log_lines(request_id))
