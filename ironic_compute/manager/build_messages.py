@@ -23,7 +23,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import delivery
-from ironic_compute.manager import stale_messages
+from ironic_compute.manager import request_context, stale_messages
 from ironic_compute.manager.forwarding import is_forwarded
 from ironic_compute.manager.late_saves import expecting_unbuilt
 from ironic_compute.manager.retries import retried, while_kept
@@ -155,6 +155,7 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         message: delivery.Delivery | None = getattr(context, 'delivery', None)
         request = BUILD.bind(self, context, instance, *args, **kwargs)
         with (
+            request_context.ending_trace(),
             message.continued() if message else contextlib.nullcontext(),
             self.in_progress.shared(instance.uuid),
         ):

@@ -37,6 +37,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
+from ironic_compute.manager import request_context
 from ironic_compute.manager.forwarding import HOPS, next_hop
 from ironic_compute.manager.stale_messages import read_until_answered
 from resource_tracker.node import NodeId
@@ -171,11 +172,10 @@ class MessageForwarder:
 
         The servers are recorded before their records are read. Otherwise a
         server could leave this host between the read and the handler. The
-        message's context becomes that of this thread before anything is
-        logged: until its handler runs, the thread would have the context of
-        the message before.
+        message's context is set before anything is logged: until its handler
+        runs, the thread would have the context of the message before.
         """
-        nova_context.RequestContext.from_dict(incoming.ctxt)
+        request_context.begin(incoming.ctxt)
         args = incoming.message.get('args') or {}
         with contextlib.ExitStack() as stack:
             for uuid in sorted({server.uuid for server in find_servers(args)}):

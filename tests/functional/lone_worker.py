@@ -9,7 +9,10 @@ knows no more than its version. Its lease is not in force at first.
 What it sees is said on standard output, a JSON object; then it waits for
 SIGTERM. With the argument ``busy`` it has work then that takes a while, and
 says when that is done; with ``waiting``, work that waits for Ironic for long.
-With ``paths`` it serves no host: it says which services it reaches.
+With ``traced`` it receives messages, one that Nova's profiler traces and some
+that it does not, and says which trace points the profiler is told of, and the
+spans of oslo.messaging: those of the senders, and the parents of ours. With
+``paths`` it serves no host: it says which services it reaches.
 
 With ``--fork-fd`` it is a fork server, and each process that it forks is such
 a worker, which says what it sees on its pipe.
@@ -34,6 +37,7 @@ from typing import Any  # noqa: E402
 import oslo_messaging  # noqa: E402
 from nova import context as nova_context  # noqa: E402
 from nova import objects, rpc  # noqa: E402
+from nova.compute import rpcapi  # noqa: E402
 from nova.objects import base as objects_base  # noqa: E402
 
 from hashring.paths import PathStates, working  # noqa: E402
@@ -50,6 +54,7 @@ from ironic_compute.worker import (  # noqa: E402
     preloading,
     process,
 )
+from tests.functional.spans import SPANS, install  # noqa: E402
 
 _HOST = Host('c1')
 _SERVER = '0b5d6a4e-5b0b-4ec3-9d0c-0c6a1d3a6c11'
@@ -75,6 +80,16 @@ endpoint_override = {url}
 auth_type = none
 endpoint_override = {url}
 """
+_PROFILER = """
+[profiler]
+enabled = true
+hmac_keys = key
+connection_string = memory://
+[oslo_messaging_tracing]
+tracing_enabled = true
+"""
+_METHOD = 'update_available_resource'
+_UNTRACED_COUNT = 10
 _VERSION = {
     'id': 'v1.0',
     'status': 'CURRENT',
@@ -230,6 +245,27 @@ class _Life:
             time.sleep(_WORK_S)
             self._say('done')
 
+    def _be_traced(self) -> None:
+        from osprofiler import profiler
+
+        base_id = profiler.init('key').get_base_id()
+        self._call()
+        profiler.clean()
+        for _ in range(_UNTRACED_COUNT):
+            self._call()
+        points = [
+            (point['name'], point['base_id'] == base_id, _function(point))
+            for point in _points
+        ]
+        self._say({'points': points, **_spans()})
+
+    def _call(self) -> None:
+        """Call a method of the manager as another service does."""
+        target = oslo_messaging.Target(topic=rpcapi.RPC_TOPIC, server=_HOST)
+        rpc.get_client(target).prepare(version='6.0').call(
+            nova_context.get_admin_context(), _METHOD
+        )
+
     def _be_waiting(self) -> None:
         manager = self.service.manager
         threads = manager.driver._waiter.waiting_threads
@@ -240,6 +276,48 @@ class _Life:
             self._say('waiting')
             time.sleep(_LONG_S)
             self._say('done')
+
+
+# What Nova's profiler was told of, and its driver, which only this list keeps.
+_points: list[Any] = []
+_drivers: list[Any] = []
+
+
+def _function(point: Any) -> Any:
+    """Return the name of a trace point's function, without its module."""
+    function = point['info'].get('function', {}).get('name', '')
+    return function.rpartition('.')[2]
+
+
+def _spans() -> dict[str, list[str | None]]:
+    """Return the ids of the spans of the messages, and those of parents."""
+    ours = [(n, span, parent) for n, span, parent in SPANS if _METHOD in n]
+    return {
+        'sent': [span for name, span, _ in ours if 'receive' not in name],
+        'parents': [parent for name, _, parent in ours if 'receive' in name],
+    }
+
+
+def _switch_traces_on() -> str:
+    """Collect trace points and spans in memory; return the configuration."""
+    from osprofiler.drivers import base
+
+    install()
+
+    class Memory(base.Driver):  # type: ignore[misc]
+        """Keeps the trace points."""
+
+        @classmethod
+        def get_name(cls) -> str:
+            """Return the scheme of the connection string."""
+            return 'memory'
+
+        def notify(self, info: Any, **kwargs: Any) -> None:
+            """Keep a trace point."""
+            _points.append(info)
+
+    _drivers.append(Memory)
+    return _PROFILER
 
 
 def _serve_no_host(metrics_fd: int | None) -> None:
@@ -286,7 +364,10 @@ def main() -> None:
         _serve_forks(arguments)
     path = pathlib.Path(tempfile.mkdtemp())
     config = path / 'nova.conf'
-    config.write_text(_CONFIG.format(path=path, url=_listen()))
+    text = _CONFIG.format(path=path, url=_listen())
+    if arguments.work == 'traced':
+        text += _switch_traces_on()
+    config.write_text(text)
     process.configure(['--config-file', str(config)])
     if arguments.work == 'paths':
         _serve_no_host(arguments.metrics_fd)

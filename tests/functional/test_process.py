@@ -106,6 +106,28 @@ def test_reported_up_then_written_and_received(backend: str) -> None:
     assert worker.returncode == 0
 
 
+def test_switches_of_nova_and_oslo_messaging_trace_messages(
+    backend: str,
+) -> None:
+    """The profiler of Nova traces one message; OpenTelemetry traces each.
+
+    The profiler keeps the trace of a thread, which then gets other messages.
+    """
+    pytest.importorskip('osprofiler')
+    worker = _start(backend, 'traced')
+    assert worker.stdout is not None
+    assert json.loads(worker.stdout.readline()) == _SEEN
+    seen = json.loads(worker.stdout.readline())
+    assert seen['points'] == [
+        ['rpc-start', True, 'update_available_resource'],
+        ['rpc-stop', True, ''],
+    ]
+    assert len(seen['sent']) > 1
+    assert seen['parents'] == seen['sent']
+    _end(worker)
+    assert worker.returncode == 0
+
+
 def test_forked_workers_work_and_end_as_others_do(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,29 @@ def test_a_build_that_waited_for_the_lock_reads_the_row_again(
     )
 
 
+def test_trace_of_a_build_ends_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread builds other servers later, whose builds have no trace."""
+    profiler = pytest.importorskip('osprofiler.profiler')
+    manager: Any = object.__new__(_HoldsEachNode)
+    manager.in_progress = InProgress()
+    traced: list[bool] = []
+
+    def build(*args: Any) -> str:
+        traced.append(profiler.get() is not None)
+        return build_results.ACTIVE
+
+    monkeypatch.setattr(
+        nova_manager.ComputeManager, '_do_build_and_run_instance', build
+    )
+    server = _Server(uuid='s1', vm_state=UNBUILT[0], host=None, then=UNBUILT)
+    profiler.init('key')
+    for _ in range(2):
+        manager._do_build_and_run_instance(None, server, *_ARGUMENTS)
+    assert traced == [True, False]
+
+
 class _HoldsEachNode(BuildMessages):
     """A manager of a host that holds the nodes of all builds."""
 
