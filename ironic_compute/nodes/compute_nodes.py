@@ -215,7 +215,7 @@ class ComputeNodes:
         # Changes of an earlier save that failed count too. Changes of other
         # fields do not, because a row of stock nova-compute contains a list
         # that always counts as changed.
-        if row.obj_what_changed() & scheduler_fields:
+        if not row._changed_fields.isdisjoint(scheduler_fields):
             self._save(row)
 
     def write_failed_builds(self, row: Any, count: int) -> None:
@@ -357,7 +357,7 @@ def _set_fields(row: Any, facts: NodeFacts) -> Set[str]:
         'stats': _stats(row, facts),
     }
     for name, value in wanted.items():
-        known = getattr(row, name) if row.obj_attr_is_set(name) else _UNSET
+        known = _read_field(row, name)
         if known != value and str(known) != str(value):
             setattr(row, name, value)
             if name == 'stats':
@@ -367,6 +367,18 @@ def _set_fields(row: Any, facts: NodeFacts) -> Set[str]:
 
 
 _UNSET = object()
+
+
+def _read_field(row: Any, name: str) -> Any:
+    """Return a field of a row, or ``_UNSET``.
+
+    An audit reads each field of thousands of rows. ``obj_attr_is_set`` makes
+    a list of all fields at each call.
+    """
+    try:
+        return getattr(row, name)
+    except NotImplementedError:
+        return _UNSET
 
 
 def _set_hv_specs(row: Any, facts: NodeFacts) -> None:
