@@ -11,6 +11,7 @@ notification may be older than it, and is not delivered.
 
 import dataclasses
 import datetime
+import functools
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -165,8 +166,14 @@ def _time(facts: NodeFacts) -> datetime.datetime | None:
     Ironic's API and its notifications write it in different formats, and some
     databases store fractions of a second, which notifications never have.
     """
+    return _parse_stamp(facts.updated_at or '')
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse_stamp(stamp: str) -> datetime.datetime | None:
+    # The cache, because one delivery compares the same two stamps some times.
     try:
-        parsed = datetime.datetime.fromisoformat(facts.updated_at or '')
+        parsed = datetime.datetime.fromisoformat(stamp)
         found: datetime.datetime = timeutils.normalize_time(parsed)
     except (ValueError, OverflowError):
         return None
