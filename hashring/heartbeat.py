@@ -100,9 +100,10 @@ class HeartbeatThread:
         :returns: whether exactly this record has been published already.
         """
         with self._lock:
-            changed = self._wanted[0] != me
+            wanted = self._wanted[0]
+            changed = wanted is not me and wanted != me
             self._wanted = (me, epoch)
-            published = self._published == me
+            published = self._published is me or self._published == me
         if changed:
             self._wake.set()
         return published
