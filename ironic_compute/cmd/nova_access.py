@@ -22,13 +22,16 @@ class NovaRefused(Exception):
 
 
 def try_soon(
-    read: Callable[[], Answer], timeout_s: float
+    read: Callable[[], Answer],
+    timeout_s: float,
+    silent: str = 'nova-conductor',
 ) -> Answer | NovaRefused:
     """Return what is read from Nova, or why it cannot be read now.
 
     Nova's RPC tries for ever to reach RabbitMQ, so it has a thread of its own.
 
     :param timeout_s: seconds to wait at most
+    :param silent: who has not answered after this time
     """
     found: list[Answer | NovaRefused] = []
 
@@ -41,7 +44,7 @@ def try_soon(
     thread = threading.Thread(target=try_read, daemon=True)
     thread.start()
     thread.join(timeout_s)
-    return found[0] if found else NovaRefused('nova-conductor did not answer')
+    return found[0] if found else NovaRefused(f'{silent} did not answer')
 
 
 def use_nova_conductor() -> None:

@@ -25,9 +25,14 @@ from hashring.ring import Host
 from ironic_compute import config, errors
 from ironic_compute.agent import exit_codes
 from ironic_compute.agent.groups import group_name
-from ironic_compute.cmd import controller_check, nova_hosts, rights_check
+from ironic_compute.cmd import (
+    controller_check,
+    notification_check,
+    nova_hosts,
+    rights_check,
+)
 from ironic_compute.cmd.hosts import BACKEND_TIMEOUT_S, all_hosts
-from ironic_compute.cmd.nova_access import NovaRefused
+from ironic_compute.cmd.nova_access import NovaRefused, try_soon
 from ironic_compute.cmd.placement_probe import (
     TRIES_COUNT,
     PlacementProbe,
@@ -42,7 +47,7 @@ from resource_tracker.placement import Placement
 CONF = nova.conf.CONF
 
 _NAMED_MAX = 20
-_NOVA_TIMEOUT_S = 30.0
+_NOVA_TIMEOUT_S = _RABBITMQ_TIMEOUT_S = 30.0
 _NO_NODE = 'rights about nodes are not tried, because this pool has no node'
 
 PROBE_OPT = cfg.BoolOpt(
@@ -110,6 +115,30 @@ class Checks(upgradecheck.UpgradeCommands):
         return _result(
             upgradecheck.Code.WARNING, controller_check.of_hosts(found, served)
         )
+
+    def _check_notifications(self) -> upgradecheck.Result:
+        """Warn if Ironic's notifications cannot be received."""
+        options = CONF.ironic_compute
+        cost = (
+            f'changes of nodes are seen up to {options.delta_interval_s:g} s '
+            f'later'
+        )
+        if not options.use_notifications:
+            return _success(f'use_notifications is false: {cost}')
+        try:
+            members = _read_members()
+        except hashring.errors.HashringError as exc:
+            return _failure(exc)
+        served = {host for member in members for host in member.serving}
+        found = try_soon(
+            lambda: notification_check.read_problems(CONF, served),
+            _RABBITMQ_TIMEOUT_S,
+            'RabbitMQ',
+        )
+        if isinstance(found, NovaRefused):
+            found = [f'RabbitMQ cannot be used for notifications: {found}']
+        wrong = [*found, f'Until then, {cost}'] if found else []
+        return _result(upgradecheck.Code.WARNING, wrong)
 
     def _check_controller(self) -> upgradecheck.Result:
         """Check the state folder, and the clock beside those of others."""
@@ -207,6 +236,7 @@ class Checks(upgradecheck.UpgradeCommands):
         ('This controller', _check_controller),
         ('Nova', _check_nova),
         ('Ironic nodes', _check_nodes),
+        ("Ironic's notifications", _check_notifications),
         ('Rights', _check_rights),
         ('Allocations in Placement', _check_allocations),
     )
@@ -259,7 +289,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.register_options(CONF)
     config.register_opts(CONF)
     CONF.register_cli_opt(PROBE_OPT)
-    for name in ('kazoo', 'keystoneauth', 'stevedore'):
+    for name in ('kazoo', 'keystoneauth', 'oslo.messaging', 'stevedore'):
         # The check that fails says it too.
         py_logging.getLogger(name).setLevel(py_logging.CRITICAL)
     try:
