@@ -83,7 +83,9 @@ class Removal:
             # An audit has removed it, or another host holds it now.
             self._suspects.discard(node)
         missing = self._find_missing(due & self._held_nodes.rows().keys())
-        twice = {node for node in missing if self._is_twice(node, began_s)}
+        twice = {
+            node for node in sorted(missing) if self._is_twice(node, began_s)
+        }
         self._remove_deleted(twice)
         for node in twice:
             # Only an audit tries again to remove a node that is still held.
@@ -142,7 +144,7 @@ class Removal:
     def _suspect(self, missing: Set[NodeId]) -> None:
         """Suspect nodes that a list lacks and Ironic answered 404 for."""
         now_s = self._clock.now_s()
-        for node in missing:
+        for node in sorted(missing):
             self._suspects.add(node, now_s)
             self._suspects.note_missing(node, now_s)
 
