@@ -6,14 +6,21 @@ The package is imported in the Python of the cloud only.
 
 from collections.abc import Callable, Mapping
 
-from benchmarks.parts import boots, changes, cleaning, deploys, reports
+from benchmarks.parts import (
+    boots,
+    changes,
+    cleaning,
+    deploys,
+    reports,
+    scrapes,
+)
 from benchmarks.stage import Note, Stage
 
 PARTS: Mapping[str, Callable[[Stage, Note], None]] = {
     'first': reports.first,
     'arrival': reports.arrival,
     'idle': reports.idle,
-    'scraped': reports.scraped,
+    'scraped': scrapes.scraped,
     'restart': reports.restart,
     'adoption': reports.adoption,
     'changes': changes.notified,

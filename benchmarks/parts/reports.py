@@ -3,7 +3,6 @@
 
 import re
 import time
-import urllib.request
 
 from onemachine.content import THROUGH_API_MAX
 from onemachine.progress import CloudError
@@ -16,10 +15,6 @@ from benchmarks.stage import Note, Stage, note_window
 from benchmarks.window import Window
 
 _WORKER = re.compile(r'Started the worker of host')
-# The usual interval of Prometheus.
-_SCRAPE_S = 15.0
-# The last port of a cloud; no measured backend listens there.
-_PORT_FROM_BASE = 15
 _READS = re.compile(
     r'"GET /resource_providers/(?P<node>[0-9a-f-]{36})\S* HTTP'
 )
@@ -75,30 +70,6 @@ def idle(stage: Stage, note: Note) -> None:
     note.figure('rss_worker_mib', proc.rss_mib(stage.subject.worker()))
     note.figure('rss_client_mib', proc.rss_mib(stage.subject.client()))
     note.figure('pss_client_mib', proc.pss_mib(stage.subject.client()))
-
-
-def scraped(stage: Stage, note: Note) -> None:
-    """Measure what it costs ours if its port is scraped.
-
-    Nothing changes meanwhile, first without scrapes and then with them.
-    """
-    port = stage.subject.layout.port_base + _PORT_FROM_BASE
-    stage.have({'OS_IRONIC_COMPUTE__AGENT_PORT': str(port)})
-    for name in ('unscraped', 'scraped'):
-        window = Window(stage.subject)
-        while window.seconds < stage.plan.idle_s:
-            if name == 'scraped':
-                _scrape(port, note)
-            time.sleep(_SCRAPE_S)
-        for who in ('worker', 'client'):
-            percent = window.cpu_s()[who] / window.seconds * 100
-            note.figure(f'{name}_{who}_cpu_percent', percent)
-
-
-def _scrape(port: int, note: Note) -> None:
-    url = f'http://127.0.0.1:{port}/metrics'
-    with urllib.request.urlopen(url, timeout=_SCRAPE_S) as answer:
-        note.figure('scraped_kib', len(answer.read()) / 1024)
 
 
 def restart(stage: Stage, note: Note) -> None:
