@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from ironic_compute.agent_port.peers import (
     MOVES_PATH,
     PATH,
     PeerAnswer,
+    PeerAnswers,
     PeerReader,
     is_reachable,
     parse_answer,
@@ -41,6 +42,8 @@ FIGURES = HostFigures(
     findings={'node-without-class': 2},
 )
 ROW = {'host': 'c2', **FIGURES.as_json()}
+# A busy machine may need more than the part of a second of one try.
+TRIES_COUNT = 60
 
 
 @pytest.mark.parametrize(
@@ -127,6 +130,18 @@ def port_that_answers(
     assert set(asked) <= paths
 
 
+def _read(
+    members: Sequence[Member], is_whole: Callable[[PeerAnswers], bool]
+) -> PeerAnswers:
+    """Read the ports, again if one was late."""
+    found = PeerReader(SystemClock()).read(members)
+    for _ in range(TRIES_COUNT):
+        if is_whole(found):
+            break
+        found = PeerReader(SystemClock()).read(members)
+    return found
+
+
 def test_figures_of_all_agents_are_read() -> None:
     """They come as the other agent has sent them."""
     other = {**ROW, 'host': 'c3'}
@@ -135,7 +150,7 @@ def test_figures_of_all_agents_are_read() -> None:
         port_that_answers(json.dumps([other]).encode()) as second,
     ):
         members = [_member(first), _member(second, C3)]
-        found = PeerReader(SystemClock()).read(members)
+        found = _read(members, lambda found: len(found.figures) > 1)
     assert found.figures == {C2: FIGURES, C3: FIGURES}
     assert found.moves == []
 
@@ -145,7 +160,7 @@ def test_moves_of_all_agents_are_read() -> None:
     moves = [move(number) for number in range(60)]
     text = json.dumps([each.as_json() for each in moves]).encode()
     with port_that_answers(text) as url:
-        found = PeerReader(SystemClock()).read([_member(url)])
+        found = _read([_member(url)], lambda found: bool(found.moves))
     assert found.moves == moves[:50]
     assert found.figures == {}
 
@@ -201,5 +216,6 @@ def test_a_port_that_refuses_is_silent() -> None:
     """Its agent has died, although its lease is still in force."""
     with port_that_answers(b'[]') as url:
         member = _member(url)
-        assert PeerReader(SystemClock()).read([member]).silent == frozenset()
+        found = _read([member], lambda found: not found.silent)
+        assert found.silent == frozenset()
     assert PeerReader(SystemClock()).read([member]).silent == {C2}
