@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Worker processes: their environment, pipes and end."""
 
-import gc
-import os
 import pathlib
 import sys
 
@@ -10,6 +8,7 @@ import pytest
 
 from hashring.ring import Host
 from ironic_compute.agent.child import Child
+from tests.unit.ironic_compute.agent.open_files import count_fds
 
 _TELL = """
 import os, sys
@@ -51,12 +50,11 @@ def test_no_pipe_stays_open_if_a_process_cannot_be_started(
     tmp_path: pathlib.Path, *, has_metrics: bool
 ) -> None:
     """A failed start leaves no file descriptor open."""
-    before = len(os.listdir('/proc/self/fd'))
+    before = count_fds()
     for _ in range(3):
         with pytest.raises(OSError, match='nothing'):
             Child.spawn([str(tmp_path / 'nothing')], has_metrics=has_metrics)
-    gc.collect()
-    assert len(os.listdir('/proc/self/fd')) == before
+    assert count_fds() == before
 
 
 _APPOINTED = """
@@ -88,8 +86,7 @@ def test_a_worker_inherits_its_own_end_for_metrics_only() -> None:
 
 def test_files_of_a_child_are_closed_with_it() -> None:
     """A worker that is killed again and again costs no descriptor."""
-    before = len(os.listdir('/proc/self/fd'))
+    before = count_fds()
     for _ in range(2):
         Child.spawn([sys.executable, '-c', ''], has_metrics=True).kill()
-    gc.collect()
-    assert len(os.listdir('/proc/self/fd')) == before
+    assert count_fds() == before
