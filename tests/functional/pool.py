@@ -311,7 +311,20 @@ class PoolTestCase(base.NovaTestCase):
         return self.api.post_server_action(server['id'], {name: argument})
 
     def last_events(self, server: Mapping[str, Any]) -> list[Any]:
-        """Return the events of the action that was begun last."""
+        """Return the events of the action that was begun last, once all ended.
+
+        Nova shows the new state of a server before it ends the event.
+        """
+        events: list[Any] = []
+
+        def have_ended() -> bool:
+            events[:] = self._read_last_events(server)
+            return all(event['result'] for event in events)
+
+        self.until(have_ended, 'the events have ended')
+        return events
+
+    def _read_last_events(self, server: Mapping[str, Any]) -> list[Any]:
         actions = self.api.get_instance_actions(server['id'])
         newest = max(actions, key=lambda action: action['start_time'])
         shown = self.api.api_get(
