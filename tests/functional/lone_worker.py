@@ -29,6 +29,7 @@ import json  # noqa: E402
 import math  # noqa: E402
 import os  # noqa: E402
 import pathlib  # noqa: E402
+import sys  # noqa: E402
 import tempfile  # noqa: E402
 import threading  # noqa: E402
 import time  # noqa: E402
@@ -62,7 +63,6 @@ _WORK_S = 2.0
 _LONG_S = 600.0
 _MOMENT_S = 1.0
 _LOOKS_COUNT = 60
-_METRICS_PORT = 29279
 _CONFIG = """
 [DEFAULT]
 transport_url = fake://
@@ -320,7 +320,7 @@ def _switch_traces_on() -> str:
     return _PROFILER
 
 
-def _serve_no_host(metrics_fd: int | None) -> None:
+def _serve_no_host(metrics_fd: int | None, metrics_port: int) -> None:
     """Say each new list of the services that the path worker reaches."""
     said: list[tuple[str, ...]] = []
 
@@ -332,7 +332,7 @@ def _serve_no_host(metrics_fd: int | None) -> None:
                 print(json.dumps(reached), flush=True)
 
     _conduct()
-    process.CONF.set_override('metrics_port', _METRICS_PORT, 'ironic_compute')
+    process.CONF.set_override('metrics_port', metrics_port, 'ironic_compute')
     tenure = process.make_tenure(
         pipe.Appointment(NO_HOST, is_home=False, metrics_fd=metrics_fd)
     )
@@ -344,16 +344,28 @@ def _parse() -> argparse.Namespace:
     parser.add_argument('work')
     # The socket on which the test, in place of the agent, requests metrics.
     parser.add_argument('metrics_fd', type=int, nargs='?')
+    parser.add_argument('--metrics-port', type=int, default=0)
     parser.add_argument('--agent-pid', type=int)
     parser.add_argument('--fork-fd', type=int)
     return parser.parse_args()
 
 
 def _serve_forks(arguments: argparse.Namespace) -> None:
-    """Return in each worker, whose standard output is its pipe."""
+    """Return in each worker, whose standard output is its pipe.
+
+    pytest and linters make folders in the root of the project meanwhile. A
+    fork server that searches for modules there takes that for an upgrade.
+    """
+    searched = list(sys.path)
+
+    def load() -> None:
+        preloading.load()
+        sys.path.remove(os.environ['PYTHONPATH'])
+
     report_fd = forking.serve(
-        arguments.fork_fd, arguments.agent_pid, time.time(), preloading.load
+        arguments.fork_fd, arguments.agent_pid, time.time(), load
     )
+    sys.path[:] = searched
     os.dup2(report_fd, 1)
 
 
@@ -370,7 +382,7 @@ def main() -> None:
     config.write_text(text)
     process.configure(['--config-file', str(config)])
     if arguments.work == 'paths':
-        _serve_no_host(arguments.metrics_fd)
+        _serve_no_host(arguments.metrics_fd, arguments.metrics_port)
         return
     life = _Life(arguments.work, arguments.metrics_fd)
     threading.Thread(target=life.live, daemon=True).start()

@@ -6,7 +6,7 @@ import re
 import time
 import types
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ironic_compute import opts
@@ -19,6 +19,7 @@ from ironic_compute.recovery.lost_builds import LostBuilds
 from ironic_compute.recovery.neglected_servers import NeglectedServers
 from resource_tracker import opts as tracker_opts
 from resource_tracker.meter import NoMeter
+from tests.free_ports import find_free_ports
 from tests.functional import pool
 from tests.functional.counting import Counted, count_rpcs, name_of
 
@@ -29,7 +30,6 @@ _RPCS_A_MINUTE = 3.0
 # By then the recovery loop has begun, and the rows that other workers made
 # have been read again.
 _SETTLES_S = 12.0
-_METRICS_PORT = 29179
 _NODES = re.compile(r'^ironic_compute_nodes\{(.*)\} (\S+)$', re.MULTILINE)
 
 
@@ -77,7 +77,7 @@ _FREQUENT = frozenset(
 class IdleTest(pool.PoolTestCase):
     """Two workers at default intervals, all of them shortened alike."""
 
-    OPTIONS = types.MappingProxyType(
+    OPTIONS: Mapping[str, Any] = types.MappingProxyType(
         {
             name: _default(opts.ALL, name) / _SPEED
             for name in (
@@ -86,11 +86,16 @@ class IdleTest(pool.PoolTestCase):
                 'lost_build_s',
             )
         }
-        | {'metrics_port': _METRICS_PORT}
     )
     AGGREGATES_INTERVAL_S = (
         _default(tracker_opts.ALL, 'aggregates_interval_s') / _SPEED
     )
+
+    def setUp(self) -> None:
+        """Serve metrics on ports that no other test has."""
+        self.port = find_free_ports(2)
+        self.OPTIONS = {**self.OPTIONS, 'metrics_port': self.port}
+        super().setUp()
 
     def test_idle_pool_sends_three_rpcs_a_minute_and_none_to_placement(
         self,
@@ -129,7 +134,7 @@ class IdleTest(pool.PoolTestCase):
     def _see_metrics(self) -> None:
         """Each worker shows its own nodes, on a port of its own."""
         counts: collections.Counter[str] = collections.Counter()
-        for port in range(_METRICS_PORT, _METRICS_PORT + len(self.workers)):
+        for port in range(self.port, self.port + len(self.workers)):
             url = f'http://127.0.0.1:{port}/metrics'
             with urllib.request.urlopen(url, timeout=60) as answer:
                 text = answer.read().decode()
