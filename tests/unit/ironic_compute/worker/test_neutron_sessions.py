@@ -137,10 +137,8 @@ def cloud(clock: ManualClock, health: PathHealth) -> Iterator[_Cloud]:
     conf = nova.conf.CONF
     ks_loading.register_auth_conf_options(conf, 'neutron')
     conf.set_override('auth_type', 'password', 'neutron')
-    plugin = ks_loading.get_plugin_loader('password')
-    conf.register_opts(
-        ks_loading.get_auth_plugin_conf_options(plugin), 'neutron'
-    )
+    plugin = ks_loading.get_auth_plugin_conf_options('password')
+    conf.register_opts(plugin, 'neutron')
     options = {
         'auth_url': _KEYSTONE,
         'username': 'nova',
@@ -162,6 +160,8 @@ def cloud(clock: ManualClock, health: PathHealth) -> Iterator[_Cloud]:
     service_auth.reset_globals()
     for name in ('auth_type', *options):
         conf.clear_override(name, 'neutron')
+    # Some are required, so no other test could read a configuration.
+    conf.unregister_opts(plugin, 'neutron')
 
 
 def _client() -> Any:
