@@ -215,7 +215,7 @@ class ComputeNodes:
         # Changes of an earlier save that failed count too. Changes of other
         # fields do not, because a row of stock nova-compute contains a list
         # that always counts as changed.
-        if not row._changed_fields.isdisjoint(scheduler_fields):
+        if row.obj_what_changed() & scheduler_fields:
             self._save(row)
 
     def write_failed_builds(self, row: Any, count: int) -> None:

@@ -10,15 +10,10 @@ from concurrent import futures
 
 # Chooses threads before anything of Nova is imported.
 from tests import conftest  # noqa: F401  # isort: skip
-from tests.simulation import quick  # isort: skip
-
-# Before the modules whose dataclasses it is about are imported.
-quick.unfreeze_dataclasses()
-
-from hashring.clock import SystemClock  # noqa: E402
-from tests.simulation import defects, lives  # noqa: E402
-from tests.simulation.makeup import Makeup  # noqa: E402
-from tests.simulation.world import Broken  # noqa: E402
+from hashring.clock import SystemClock
+from tests.simulation import defects, lives
+from tests.simulation.makeup import Makeup
+from tests.simulation.world import Broken
 
 TEACH = """\
 Each seed is one life: two to four controllers with real agents and workers'
@@ -236,7 +231,6 @@ def _live_seeds(options: argparse.Namespace) -> int:
 def main() -> int:
     """Do what the arguments ask for."""
     options = _arguments()
-    quick.quicken_fields()
     if options.seed is not None:
         return _tell_one(options.seed, options.defect, options.storm)
     if options.defects or options.defect:

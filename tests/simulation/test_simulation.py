@@ -72,8 +72,8 @@ def test_a_seed_is_one_life_in_every_process() -> None:
     assert one == other
 
 
-def test_quick_values_change_no_life() -> None:
-    """The command line, whose values are quicker, lives the same lives."""
+def test_command_line_tells_the_life_of_a_seed() -> None:
+    """A seed that failed among thousands is the same life alone."""
     told = _lines_of('-m', 'tests.simulation', '--seed', '3')
     assert told[:-1] == _lines_of('-c', _PRINT_STORY)
     assert told[-1].startswith('seed 3: all well')
