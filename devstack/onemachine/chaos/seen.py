@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -28,6 +29,7 @@ SEEN_MAX_S = 15.0
 # membership ends a lease term after its last heartbeat.
 _OF_MEMBERSHIP = frozenset({'api', 'log'})
 _LOOK_MAX_S = 45.0
+_STOP_AGAIN_S = 0.2
 _VIEWS = ('page', 'api', 'metrics', 'alert', 'ctl', 'fsck', 'log')
 _NODE_OF_PLACEMENT = """
 CREATE TRIGGER placement.refuses BEFORE INSERT ON placement.inventories
@@ -272,7 +274,7 @@ class _Faults:
         """Disable a host while one daemon does not hear of it."""
         compute = self._stage.content.cloud.compute
         service = self._stage.content.services()['c3']
-        with self.frozen_worker('c1'):
+        with self._frozen_workers('c1'):
             compute.disable_service(service)
             try:
                 yield
@@ -280,24 +282,45 @@ class _Faults:
                 compute.enable_service(service)
 
     @contextlib.contextmanager
+    def _frozen_workers(self, host: str) -> Iterator[None]:
+        """Stop a worker, and each that the agent starts in its place.
+
+        An agent replaces a worker after eight to thirteen seconds, and the
+        log names rings that have differed for ten.
+        """
+        over = threading.Event()
+
+        def stop_new_ones() -> None:
+            while not over.wait(_STOP_AGAIN_S):
+                self._signal_workers(host, signal.SIGSTOP)
+
+        with self.frozen_worker(host):
+            thread = threading.Thread(target=stop_new_ones, daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                over.set()
+                thread.join()
+
+    @contextlib.contextmanager
     def frozen_worker(self, host: str = 'c2') -> Iterator[None]:
         """Stop a worker with a signal, as a machine that swaps does."""
-        agent = self._stage.cloud.processes.pid(f'agent-{host}')
-        if agent is None:
-            raise CloudError(f'agent {host} does not run')
-        workers = [
-            pid
-            for pid in processes.children(agent)
-            if running.worker_host(pid) == host
-        ]
-        for pid in workers:
-            os.kill(pid, signal.SIGSTOP)
+        self._signal_workers(host, signal.SIGSTOP)
         try:
             yield
         finally:
-            for pid in workers:
+            self._signal_workers(host, signal.SIGCONT)
+
+    def _signal_workers(self, host: str, number: signal.Signals) -> None:
+        """Send a signal to the workers that the agent of a host has for it."""
+        agent = self._stage.cloud.processes.pid(f'agent-{host}')
+        if agent is None:
+            raise CloudError(f'agent {host} does not run')
+        for pid in processes.children(agent):
+            if running.worker_host(pid) == host:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
+                    os.kill(pid, number)
 
     @contextlib.contextmanager
     def backend_away(self) -> Iterator[None]:
