@@ -14,7 +14,7 @@ from hashring import errors
 from hashring.group import Boot, Member
 from hashring.membership import Membership
 from hashring.ring import Host
-from tests.contract.coordination.backends import TERM_S
+from tests.contract.coordination.backends import TERM_S, persist
 
 
 def _beat(group: Membership, quiet: threading.Event) -> None:
@@ -49,9 +49,10 @@ def _answer(group: Membership, me: Member, host: Host, question: str) -> Any:
 def main(url: str, pool: str, home: str, boot: str, lock: str) -> None:
     me, host = Member(Host(home), Boot(boot), machine='puppet'), Host(lock)
     group = Membership(url, pool, me.home, me.boot, term_s=TERM_S)
-    group.connect()
-    group.join(me)
-    group.heartbeat()
+    persist(group.connect)
+    # A busy machine may take longer for it than the lease of etcd lasts.
+    persist(lambda: group.join(me))
+    persist(group.heartbeat)
     print(json.dumps(group.try_lock(host)), flush=True)
     quiet = threading.Event()
     threading.Thread(target=_beat, args=(group, quiet), daemon=True).start()
