@@ -32,6 +32,10 @@ CONF = nova.conf.CONF
 _TOPIC = 'ironic-compute-paths'
 # Seconds before the queue is tried again.
 _RETRY_S = 5.0
+# Each message is answered in a moment. By default oslo.messaging starts a
+# thread for each one, up to a thousand here, and each of these threads then
+# wakes up once a second for as long as the process lives.
+_THREADS_COUNT = 1
 # Nothing else tells this process that Placement and Neutron answer again.
 _OTHERS_S = 10.0
 
@@ -104,7 +108,8 @@ def receive(
     """
     while True:
         try:
-            nova_rpc.get_server(queue, [_Endpoint()]).start()
+            server = nova_rpc.get_server(queue, [_Endpoint()])
+            server.start(override_pool_size=_THREADS_COUNT)
         except Exception as exc:
             # Each probe says it, too, as long as nothing is received.
             LOG.debug('The queue cannot be read yet: %(why)s', {'why': exc})

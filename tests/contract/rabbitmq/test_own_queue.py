@@ -138,7 +138,10 @@ def test_new_connection_that_is_refused_fails_soon(
 def test_path_worker_receives_when_its_queue_is_allowed_again(
     broker: brokers.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else its agent would stay half alive until somebody restarts it."""
+    """Else its agent would stay half alive until somebody restarts it.
+
+    Its messages leave no threads behind.
+    """
     transport = oslo_messaging.get_rpc_transport(cfg.CONF, broker.url)
     monkeypatch.setattr(nova_rpc, 'TRANSPORT', transport)
     queue = oslo_messaging.Target(topic='paths', server=_HOST)
@@ -150,6 +153,10 @@ def test_path_worker_receives_when_its_queue_is_allowed_again(
         path_worker.check_queue(queue)
     broker.allow('.*')
     _await_answer(lambda: path_worker.check_queue(queue))
+    before_count = threading.active_count()
+    for _ in range(20):
+        path_worker.check_queue(queue)
+    assert threading.active_count() < before_count + 10
 
 
 def _await_answer(check: Callable[[], None]) -> None:
