@@ -67,6 +67,7 @@ def parsed(lines: Iterable[str]) -> list[Line]:
 OUR_THREADS = (
     'audit',
     'lost',
+    'path',
     'rebalance',
     'recovery',
     'resume',
