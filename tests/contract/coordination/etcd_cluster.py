@@ -55,7 +55,7 @@ class EtcdCluster:
         for member in self.members:
             member.launch()
         for member in self.members:
-            member.await_port()
+            member.await_up()
 
     def stop(self) -> None:
         """Kill all members."""

@@ -30,13 +30,40 @@ def free_port() -> int:
         return port
 
 
+def _accepts(port: int) -> bool:
+    """Return whether a server accepts connections."""
+    with contextlib.suppress(OSError):
+        socket.create_connection(('127.0.0.1', port), 1.0).close()
+        return True
+    return False
+
+
+def _serves(port: int) -> bool:
+    """Return whether a ZooKeeper serves.
+
+    Its port accepts connections before, for seconds on a busy machine, and
+    clients wait for the answer until they time out.
+    """
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(('127.0.0.1', port), 1.0) as connection,
+    ):
+        connection.sendall(b'srvr')
+        return b'Mode: ' in connection.makefile('rb').read()
+    return False
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
-    """How to find, start and reach one kind of server."""
+    """How to find, start and reach one kind of server.
+
+    :param is_up: returns whether the server at a port has started
+    """
 
     scheme: str
     command: Callable[[pathlib.Path, int], Sequence[str]]
     installed: Callable[[], bool]
+    is_up: Callable[[int], bool] = _accepts
 
 
 class Server:
@@ -51,9 +78,9 @@ class Server:
         self.url = f'{kind.scheme}://{self.place}'
 
     def start(self) -> None:
-        """Start the server; returns when its port accepts connections."""
+        """Start the server; returns when it is up."""
         self.launch()
-        self.await_port()
+        self.await_up()
 
     def launch(self) -> None:
         """Start the server, and do not wait for it."""
@@ -64,12 +91,12 @@ class Server:
                 command, stdout=log, stderr=log, cwd=self._folder
             )
 
-    def await_port(self) -> None:
-        """Wait until the port accepts connections."""
+    def await_up(self) -> None:
+        """Wait until the server is up."""
         assert self._process is not None
         clock = SystemClock()
         ends_s = clock.now_s() + START_TIMEOUT_S
-        while not self._answers():
+        while not self._kind.is_up(self._port):
             assert self._process.poll() is None, self._last_words()
             assert clock.now_s() < ends_s, self._last_words()
             clock.sleep(0.1)
@@ -90,12 +117,6 @@ class Server:
         """Let the server answer again."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
-
-    def _answers(self) -> bool:
-        with contextlib.suppress(OSError):
-            socket.create_connection(('127.0.0.1', self._port), 1.0).close()
-            return True
-        return False
 
     def _last_words(self) -> str:
         return (self._folder / 'server.log').read_text()[-2000:]
@@ -163,5 +184,6 @@ KINDS = {
         'zookeeper',
         _zookeeper,
         lambda: _has('java')() and ZOOKEEPER_JAR.exists(),
+        _serves,
     ),
 }

@@ -58,7 +58,7 @@ class ZooKeeperEnsemble:
         for member in self.members:
             member.launch()
         for member in self.members:
-            member.await_port()
+            member.await_up()
         self.await_whole()
 
     def stop(self) -> None:
