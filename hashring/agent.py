@@ -15,7 +15,6 @@ import Nova.
 import dataclasses
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import attrs
 
@@ -112,9 +111,7 @@ class Agent:
             page=self._page,
             lease_term_s=self._timing.lease_term_s,
         )
-        self._published = self._changed_me = self._me
-        # The fields in which `_changed_me` differs from `_me`.
-        self._changes: dict[str, Any] = {}
+        self._published = self._me
         self.assignment = Assignment(
             home,
             boot,
@@ -428,7 +425,8 @@ class Agent:
             state = MemberState.LEAVING
         serving = self.assignment.serving()
         states = self._path_states
-        changes: dict[str, Any] = dict(
+        return dataclasses.replace(
+            self._me,
             state=state,
             grace_s=grace_s,
             serving=serving,
@@ -445,10 +443,6 @@ class Agent:
             path_proofs=self._path_proofs.proofs(states),
             is_half_alive=self._half_alive.is_half_alive,
         )
-        if changes != self._changes:  # They are equal in most turns.
-            self._changes = changes
-            self._changed_me = dataclasses.replace(self._me, **changes)
-        return self._changed_me
 
     # ---- the end
 

@@ -100,10 +100,9 @@ class HeartbeatThread:
         :returns: whether exactly this record has been published already.
         """
         with self._lock:
-            wanted = self._wanted[0]
-            changed = wanted is not me and wanted != me
+            changed = self._wanted[0] != me
             self._wanted = (me, epoch)
-            published = self._published is me or self._published == me
+            published = self._published == me
         if changed:
             self._wake.set()
         return published

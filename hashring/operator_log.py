@@ -106,7 +106,7 @@ class OperatorLog:
             name, why = self._backend_name, state.failure
             return f'{OPTION} {name} does not answer ({why})'
         if state.verdict is Verdict.NOT_LISTED:
-            return f'{Verdict.NOT_LISTED.value}'
+            return Verdict.NOT_LISTED.value
         if state.verdict is Verdict.LATE:
             return f'a heartbeat was of no use, {Verdict.LATE.value}'
         return 'no heartbeat came back in time'

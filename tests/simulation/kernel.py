@@ -8,14 +8,11 @@ its next wait, or an action of the world runs.
 
 A task belongs to a process. The tasks of a frozen process wait until it
 thaws; the tasks of a killed process never run again.
-
-A life has some 6,500 steps, and most of them do little. Therefore `step` and
-`sleep` call no function that they can do without.
 """
 
+import heapq
 import random
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import Any
 
 import greenlet
@@ -36,30 +33,23 @@ class Process:
         self.alive = True
         self.tasks: dict[Task, None] = {}  # A set in order of insertion.
         self._within = within
-        # The processes that are frozen with this one.
-        self._inside: list[Process] = []
-        self._own_thaws_s = 0.0
-        # When the process runs again, in simulated time; past if it runs.
-        self.thaws_s = 0.0
-        if within is not None:
-            within._inside.append(self)
-            self._update_thaw()
+        self._thaws_s = 0.0
+
+    @property
+    def thaws_s(self) -> float:
+        """When the process runs again, in simulated time; past if it runs."""
+        within, own_s = self._within, self._thaws_s
+        if within is None or own_s >= within._thaws_s:
+            return own_s
+        return within._thaws_s
 
     def freeze(self, until_s: float) -> None:
         """Stop the process until then, as SIGSTOP does."""
-        self._own_thaws_s = max(self._own_thaws_s, until_s)
-        self._update_thaw()
+        self._thaws_s = max(self._thaws_s, until_s)
 
     def thaw(self) -> None:
         """Let the process run again now."""
-        self._own_thaws_s = 0.0
-        self._update_thaw()
-
-    def _update_thaw(self) -> None:
-        within_s = self._within.thaws_s if self._within else 0.0
-        self.thaws_s = max(self._own_thaws_s, within_s)
-        for process in self._inside:
-            process._update_thaw()
+        self._thaws_s = 0.0
 
 
 class Task:
@@ -86,38 +76,27 @@ class Kernel:
         # The tasks that were to run while their process was frozen.
         self._postponed: list[tuple[Task, int]] = []
         self._hub = getcurrent()  # What makes the world also runs its steps.
-        self._switch_to_hub = self._hub.switch
         self._seq = 0
 
     # For the world
 
     def step(self) -> Process | None:
         """Run the next event; return the process that it belongs to."""
-        events = self._events
         while True:
-            at_s, _, _, target, alarm = heappop(events)
-            if target.__class__ is not Task:
+            at_s, _, _, target, alarm = heapq.heappop(self._events)
+            if not isinstance(target, Task):
                 self.now_s = at_s
                 self.steps_count += 1
                 target()
                 return None
-            running = target.greenlet
-            if target.alarm != alarm or running is None:
+            if target.alarm != alarm or target.greenlet is None:
                 continue
-            process: Process = target.process
-            thaws_s = process.thaws_s
+            thaws_s = target.process.thaws_s
             if thaws_s <= at_s:
                 self.now_s = at_s
                 self.steps_count += 1
-                self.task = target
-                try:
-                    running.switch()
-                finally:
-                    self.task = None
-                if running.dead:
-                    target.greenlet = None
-                    process.tasks.pop(target, None)
-                return process
+                self._run(target)
+                return target.process
             self._push(thaws_s, target, alarm)
             self._postponed.append((target, alarm))
 
@@ -174,18 +153,10 @@ class Kernel:
 
     def sleep(self, seconds: float) -> None:
         """Block the present task in simulated time."""
-        task = self.task
-        if (
-            task is None
-            or task.greenlet is not getcurrent()
-            or not task.process.alive
-        ):
-            raise greenlet.GreenletExit
+        task = self.require_task()
         alarm = task.alarm = task.alarm + 1
-        seq = self._seq = self._seq + 1
-        event = (self.now_s + seconds, self._random(), seq, task, alarm)
-        heappush(self._events, event)
-        self._switch_to_hub()
+        self._push(self.now_s + seconds, task, alarm)
+        self._hub.switch()
 
     def idle(self, seconds: float) -> None:
         """Block the present task until then, or until `wake`."""
@@ -204,10 +175,21 @@ class Kernel:
 
     # Internal
 
+    def _run(self, task: Task) -> None:
+        running = task.greenlet
+        self.task = task
+        try:
+            running.switch()
+        finally:
+            self.task = None
+        if running.dead:
+            task.greenlet = None
+            task.process.tasks.pop(task, None)
+
     def _push(self, at_s: float, target: Any, alarm: int) -> None:
         seq = self._seq = self._seq + 1
         order = self._random()  # A random order of simultaneous events.
-        heappush(self._events, (at_s, order, seq, target, alarm))
+        heapq.heappush(self._events, (at_s, order, seq, target, alarm))
 
 
 class Lock:

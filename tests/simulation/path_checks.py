@@ -160,19 +160,10 @@ class PathChecks:
         facts.steady_since_s = self._since(
             facts.steady_since_s, self._is_steady(machine)
         )
-        is_well = not machine.paths.cuts
+        is_well = not any(machine.paths.find(p, *Loss) for p in PATHS)
         facts.well_since_s = self._since(
             facts.well_since_s, is_well and math.isfinite(facts.steady_since_s)
         )
-        if is_well:  # So it is nearly always.
-            now_s = self._now_s
-            for path_facts in facts.paths.values():
-                path_facts.whole_s = now_s
-        else:
-            self._update_paths(machine, facts)
-        self._update_published(facts, members)
-
-    def _update_paths(self, machine: Any, facts: _Facts) -> None:
         for path, path_facts in facts.paths.items():
             is_cut = math.isfinite(machine.paths.failing_since_s(path))
             if math.isinf(machine.paths.lost_since_s(path)):
@@ -180,6 +171,7 @@ class PathChecks:
             if machine.paths.find(path, Loss.SLOW) is not None:
                 path_facts.slow_s = self._now_s
             self._update_path(path_facts, is_cut=is_cut)
+        self._update_published(facts, members)
 
     def _is_steady(self, machine: Any) -> bool:
         world, agent = self._world, machine.agent
@@ -242,22 +234,14 @@ class PathChecks:
 
     def _note_missed_paths(self, machine: Any) -> None:
         """Note which paths fail on a machine and certainly work elsewhere."""
-        now_s = self._now_s
-        long_cut = [
-            path_facts
-            for path_facts in self._facts[machine].paths.values()
-            if path_facts.long_cut_s == now_s
-        ]
-        if long_cut and self._is_better_elsewhere(machine):
-            for path_facts in long_cut:
-                path_facts.missed_s = now_s
-
-    def _is_better_elsewhere(self, machine: Any) -> bool:
         proven_s = self._now_s - PROVEN_S
-        return any(
+        is_better_there = any(
             max(other.well_since_s, other.fit_since_s) < proven_s
             for other in self._others(machine).values()
         )
+        for path_facts in self._facts[machine].paths.values():
+            if is_better_there and path_facts.long_cut_s == self._now_s:
+                path_facts.missed_s = self._now_s
 
     def _others(self, machine: Any) -> dict[Any, _Facts]:
         return {m: f for m, f in self._facts.items() if m is not machine}

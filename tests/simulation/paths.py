@@ -79,33 +79,32 @@ class MachinePaths:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        # The paths that fail now, in whatever way; nearly always none.
-        self.cuts: dict[Path, Cut] = {}
+        self._cuts: dict[Path, Cut] = {}
 
     def cut(self, path: Path, loss: Loss, *, refuses: bool = False) -> Cut:
         """Let a path fail; it remains so until `heal`."""
-        former = self.cuts.get(path)
+        former = self._cuts.get(path)
         since_s = self._kernel.now_s
         if former is not None and former.loss is not Loss.SLOW:
             since_s = former.since_s
-        cut = self.cuts[path] = Cut(loss, refuses, since_s)
+        cut = self._cuts[path] = Cut(loss, refuses, since_s)
         return cut
 
     def heal(self, path: Path, cut: Cut) -> None:
         """End a failure, unless another one has begun since."""
-        if self.cuts.get(path) is cut:
-            del self.cuts[path]
+        if self._cuts.get(path) is cut:
+            del self._cuts[path]
 
     def heal_all(self) -> None:
         """End all failures."""
-        self.cuts.clear()
+        self._cuts.clear()
 
     def find(self, service: Path, *losses: Loss) -> Cut | None:
         """Return a failure of this kind on the way to a service."""
-        if not self.cuts:
+        if not self._cuts:  # So it is nearly always.
             return None
         for path in _NEEDED[service]:
-            cut = self.cuts.get(path)
+            cut = self._cuts.get(path)
             if cut is not None and cut.loss in losses:
                 return cut
         return None
@@ -143,16 +142,12 @@ class Route:
 
     def slow_s(self) -> float:
         """Return by how much a request, or an answer, is slower than usual."""
-        if not self._paths.cuts:
-            return 0.0
         if self._paths.find(self._service, Loss.SLOW) is None:
             return 0.0
         return float(self._world.rng.uniform(*SLOW_S))
 
     def pass_request(self) -> None:
         """Let a request pass; raise after the time-out if it is lost."""
-        if not self._paths.cuts:
-            return
         cut = self._paths.find(self._service, Loss.ALL, Loss.REQUESTS)
         if cut is not None:
             self._wait_and_fail(cut)
@@ -160,8 +155,6 @@ class Route:
 
     def pass_answer(self) -> None:
         """Let an answer pass; raise after the time-out if it is lost."""
-        if not self._paths.cuts:
-            return
         cut = self._paths.find(self._service, Loss.ALL, Loss.ANSWERS)
         if cut is not None:
             self._wait_and_fail(cut)

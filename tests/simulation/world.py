@@ -246,7 +246,7 @@ class World:
         acting = [
             worker
             for worker in self._serving
-            if worker.thaws_s <= now_s and worker.may_act
+            if worker.may_act and worker.thaws_s <= now_s
         ]
         if acting != self._checked:  # If the same may act, all is well again.
             self._check_acting(now_s)
