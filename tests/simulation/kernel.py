@@ -47,9 +47,9 @@ class Process:
         """Stop the process until then, as SIGSTOP does."""
         self._thaws_s = max(self._thaws_s, until_s)
 
-    def thaw(self) -> None:
-        """Let the process run again now."""
-        self._thaws_s = 0.0
+    def thaw(self, now_s: float) -> None:
+        """Let the process run again now, if it does not."""
+        self._thaws_s = min(self._thaws_s, now_s)
 
 
 class Task:

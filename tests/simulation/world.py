@@ -209,15 +209,15 @@ class World:
         self.log('calm')
         self.faults.calm = True
         self._end_outage()
-        dead = self._find_lasting_dead()
+        now_s, dead = self.kernel.now_s, self._find_lasting_dead()
         for machine in self.machines:
             machine.cut_until_s = 0.0
             machine.paths.heal_all()
-            machine.thaw()
+            machine.thaw(now_s)
             if machine.process is not None:
-                machine.process.thaw()
+                machine.process.thaw(now_s)
             for worker in machine.workers.live.values():
-                worker.thaw()
+                worker.thaw(now_s)
         for machine in dead:
             machine.stays_dead = True
             machine.kill(0.0, 'kill for good')
