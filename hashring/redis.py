@@ -5,6 +5,8 @@ A master that is cut off from its replicas answers its clients, while Sentinel
 makes another server the master. Its clients would renew locks that agents at
 the new master get. Therefore, with Sentinel, a heartbeat counts only if a
 replica has confirmed it; a master that was replaced has no replica any more.
+A Sentinel that is cut off with it still names it, so after a heartbeat that
+was not confirmed another Sentinel is asked first.
 
 The client library repeats each request ten times. One Sentinel that is frozen
 would take half a minute, although the next one answers; a wrong password, too.
@@ -21,10 +23,14 @@ from typing import Any
 
 from hashring import errors
 from hashring.adapter import Adapter
-from hashring.backend import Backend
+from hashring.backend import OPTION, Backend
 
 # Milliseconds for the confirmation, less than the time-out of a request.
 _CONFIRM_MS = 1500
+
+# Errors of the client library: the server refuses the user or the password,
+# or the user may not do this.
+_LOGIN_ERRORS = frozenset({'AuthenticationError', 'NoPermissionError'})
 
 
 class RedisAdapter(Adapter):
@@ -32,55 +38,128 @@ class RedisAdapter(Adapter):
 
     def __init__(self, driver: Any, backend: Backend) -> None:
         super().__init__(driver, backend)
-        try_once(driver)
+        self._search: MasterSearch | None = None
+        make = driver._make_client
+
+        def make_impatient(*args: Any) -> Any:
+            client = make(*args)
+            try_once(client)
+            self._search = MasterSearch.of(client)
+            return client
+
+        driver._make_client = make_impatient
 
     def heartbeat(
         self, group: bytes, record: Mapping[str, Any] | None
     ) -> None:
         self._driver.heartbeat()
-        if self._backend.has_sentinel:
-            confirm(self._driver)
+        if self._backend.has_sentinel and not confirm(self._driver):
+            if self._search is not None:
+                self._search.ask_next_first()
+            # The next request asks a Sentinel which one is the master now.
+            self._driver._client.connection_pool.disconnect()
+            raise errors.BackendUnavailable(
+                'no replica of Redis has confirmed the write, so its master '
+                'may have been replaced'
+            )
 
 
-def try_once(driver: Any) -> None:
+class MasterSearch:
+    """Asks one Sentinel after the other which server is the master.
+
+    The search of the client library stays with the Sentinel that has answered
+    last. One that is cut off from the others names a master that they have
+    replaced, and all agents would stay with it that had once asked it.
+
+    Any thread may call.
+
+    :param manager: the library's ``Sentinel``, which knows all Sentinels
+    """
+
+    def __init__(self, manager: Any) -> None:
+        self._manager = manager
+        self._sentinels = tuple(manager.sentinels)
+        # The number of the Sentinel that is asked first.
+        self._first = 0
+
+    @classmethod
+    def of(cls, client: Any) -> 'MasterSearch | None':
+        """Take the place of a client's search; None without Sentinels."""
+        manager = getattr(client.connection_pool, 'sentinel_manager', None)
+        if manager is None:
+            return None
+        search = cls(manager)
+        manager.discover_master = search.find
+        return search
+
+    def ask_next_first(self) -> None:
+        """Ask another Sentinel first from now on; never blocks."""
+        self._first = (self._first + 1) % len(self._sentinels)
+
+    def find(self, name: str) -> tuple[str, int]:
+        """Return the address of the master with this name.
+
+        It blocks for one request to each Sentinel at most.
+
+        :raises BackendUnavailable: no Sentinel names a master that is up
+        """
+        refusals: list[Exception] = []
+        count, first = len(self._sentinels), self._first
+        for number in (n % count for n in range(first, first + count)):
+            try:
+                state = self._sentinels[number].sentinel_masters().get(name)
+            # The next Sentinel may answer, whatever is wrong with this one.
+            except Exception as exc:
+                refusals.append(exc)
+                continue
+            if state and self._manager.check_master_state(state, name):
+                self._first = number
+                return state['ip'], state['port']
+        raise errors.BackendUnavailable(_why_not_found(name, refusals))
+
+
+def _why_not_found(name: str, refusals: list[Exception]) -> str:
+    """Return a sentence about a master that no Sentinel has named."""
+    for exc in refusals:
+        if type(exc).__name__ in _LOGIN_ERRORS:
+            return (
+                f'a Sentinel refuses its user ({exc}): correct '
+                f'sentinel_username and sentinel_password in {OPTION}, which '
+                f'are not those of Redis itself, or add them'
+            )
+    reasons = ', '.join(sorted({str(exc) for exc in refusals}))
+    return (
+        f'no Sentinel names a master "{name}" that is up'
+        f'{f" ({reasons})" if reasons else ""}'
+    )
+
+
+def try_once(client: Any) -> None:
     """Have the library make each request once.
 
     It is repeated here, and the next Sentinel is asked.
 
-    :param driver: tooz's ``RedisDriver``, not yet started
+    :param client: a client of Redis, not yet connected
     """
-    make = driver._make_client
-
-    def make_impatient(*args: Any) -> Any:
-        client = make(*args)
-        for each in (client, *_sentinels(client)):
-            # Without one, a connection repeats nothing.
-            each.connection_pool.connection_kwargs['retry'] = None
-        return client
-
-    driver._make_client = make_impatient
+    for each in (client, *_sentinels(client)):
+        # Without one, a connection repeats nothing.
+        each.connection_pool.connection_kwargs['retry'] = None
 
 
-def confirm(driver: Any) -> None:
+def confirm(driver: Any) -> bool:
     """Wait until a replica has all that was written so far.
 
     The key is written on the connection that waits, because Redis waits for
     the writes of this connection. It follows all earlier ones.
 
-    :raises BackendUnavailable: no replica has confirmed it in time
+    :returns: whether a replica has confirmed it in time, or there is none
     """
     key = driver.namespace + b'_confirmed'
     with driver._client.pipeline(transaction=False) as pipe:
         pipe.psetex(key, _CONFIRM_MS, b'')
         pipe.wait(1, _CONFIRM_MS)
         _, confirmed_count = pipe.execute()
-    if not confirmed_count and _has_replicas(driver._client):
-        # The next request asks the Sentinels which one is the master now.
-        driver._client.connection_pool.disconnect()
-        raise errors.BackendUnavailable(
-            'no replica of Redis has confirmed the write, so its master may '
-            'have been replaced'
-        )
+    return bool(confirmed_count) or not _has_replicas(driver._client)
 
 
 def _sentinels(client: Any) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from tooz import coordination
 
-from hashring import etcd, redis
+from hashring import backend, errors, etcd, redis
 
 ROOT = pathlib.Path(__file__).parents[3]
 LOCK = b'ironic-compute/host/c1'
@@ -196,12 +196,15 @@ def test_client_of_sentinels_shows_them() -> None:
     options = {'sentinel': 'pool', 'sentinel_fallback': ['127.0.0.1:2']}
     url = urllib.parse.urlsplit('redis://127.0.0.1:1')
     driver = _redis()
-    redis.try_once(driver)
+    redis.RedisAdapter(driver, backend.parse(url.geturl(), term_s=15.0))
     client = driver._make_client(url, options, 3)
     assert client.connection_pool.service_name == 'pool'
     sentinels = client.connection_pool.sentinel_manager.sentinels
     assert len(sentinels) == 2
     assert all(callable(each.sentinel_master) for each in sentinels)
+    assert all(callable(each.sentinel_masters) for each in sentinels)
+    with pytest.raises(errors.BackendUnavailable, match='Connection refused'):
+        client.connection_pool.get_master_address()
     single = driver._make_client(url, {}, 3)
     for each in (client, single, *sentinels):
         connection = each.connection_pool.make_connection()

@@ -14,13 +14,26 @@ SENTINEL = 'redis://127.0.0.1:26379?sentinel=pool'
 
 
 class Sentinel:
-    """A Sentinel that knows some replicas, or does not answer."""
+    """A Sentinel that knows some replicas, or does not answer.
 
-    def __init__(self, replicas_count: int | None) -> None:
+    :param port: of the master that it names, or why it names none
+    """
+
+    def __init__(
+        self, replicas_count: int | None, port: int | Exception = 6379
+    ) -> None:
         self._replicas_count = replicas_count
+        self.port = port
+        self.asked_count = 0
         self.connection_pool = types.SimpleNamespace(
             connection_kwargs={'retry': 'ten times'}
         )
+
+    def sentinel_masters(self) -> dict[str, dict[str, Any]]:
+        self.asked_count += 1
+        if isinstance(self.port, Exception):
+            raise self.port
+        return {'pool': {'ip': '127.0.0.1', 'port': self.port}}
 
     def sentinel_master(self, name: str) -> dict[str, int]:
         assert name == 'pool'
@@ -61,17 +74,21 @@ class Driver:
         self.beats_count = 0
         self.is_connected = True
         self.pipe = Pipe(confirmed_count)
-        manager = types.SimpleNamespace(sentinels=sentinels)
+        # In the tests, a master with the port 0 is down.
+        self.manager: Any = types.SimpleNamespace(
+            sentinels=list(sentinels),
+            check_master_state=lambda state, name: state['port'] > 0,
+        )
         self._client = types.SimpleNamespace(
             pipeline=lambda transaction: self.pipe,
             connection_pool=types.SimpleNamespace(
-                sentinel_manager=manager,
+                sentinel_manager=self.manager,
                 service_name='pool',
                 connection_kwargs={},
                 disconnect=self._disconnect,
             ),
         )
-        self._make_client = lambda *args: self._client
+        self._make_client: Any = lambda *args: self._client
 
     def _disconnect(self) -> None:
         self.is_connected = False
@@ -81,8 +98,9 @@ class Driver:
 
 
 def beat(driver: Driver, url: str = SENTINEL) -> None:
-    parsed = backend.parse(url, term_s=15.0)
-    RedisAdapter(driver, parsed).heartbeat(b'pool', {})
+    adapter = RedisAdapter(driver, backend.parse(url, term_s=15.0))
+    driver._make_client()
+    adapter.heartbeat(b'pool', {})
     assert driver.beats_count == 1
 
 
@@ -129,3 +147,105 @@ def test_each_request_is_made_once() -> None:
     found = made.connection_pool.sentinel_manager.sentinels
     for sentinel in (made, *found):
         assert sentinel.connection_pool.connection_kwargs == {'retry': None}
+
+
+def find(driver: Driver) -> int:
+    """Return the port of the master that the search has found."""
+    place: tuple[str, int] = driver.manager.discover_master('pool')
+    assert place[0] == '127.0.0.1'
+    return place[1]
+
+
+def searching(*ports: int | Exception) -> tuple[Driver, list[Sentinel]]:
+    """Return a client of Sentinels that name these masters."""
+    sentinels = [Sentinel(2, port) for port in ports]
+    driver = Driver(0, *sentinels)
+    return driver, sentinels
+
+
+def connect(driver: Driver) -> RedisAdapter:
+    adapter = RedisAdapter(driver, backend.parse(SENTINEL, term_s=15.0))
+    driver._make_client()
+    return adapter
+
+
+def test_sentinel_that_has_answered_is_asked_first() -> None:
+    """One that is frozen costs one time-out, not one for each request."""
+    driver, sentinels = searching(redis.exceptions.TimeoutError(), 1, 2)
+    connect(driver)
+    assert [find(driver) for _ in range(3)] == [1, 1, 1]
+    assert [each.asked_count for each in sentinels] == [1, 3, 0]
+
+
+def test_sentinel_whose_master_is_down_is_passed_over() -> None:
+    """The next one may have replaced it already."""
+    driver, _ = searching(0, 0, 2)
+    connect(driver)
+    assert find(driver) == 2
+
+
+def test_another_sentinel_is_asked_after_a_heartbeat_without_replica() -> None:
+    """The first one may be cut off with the master that was replaced."""
+    driver, _ = searching(1, 2, 2)
+    adapter = connect(driver)
+    found = []
+    for _ in range(3):
+        found.append(find(driver))
+        with pytest.raises(errors.BackendUnavailable):
+            adapter.heartbeat(b'pool', {})
+    assert found == [1, 2, 2]
+    assert find(driver) == 1
+
+
+def test_former_master_is_left_when_another_one_leads() -> None:
+    """Before, only the Sentinel that is cut off with it names a master."""
+    driver, (_, *others) = searching(1, 0, 0)
+    adapter = connect(driver)
+    for _ in range(4):
+        assert find(driver) == 1
+        with pytest.raises(errors.BackendUnavailable):
+            adapter.heartbeat(b'pool', {})
+    for each in others:
+        each.port = 2
+    assert find(driver) == 2
+
+
+def test_no_master_is_one_sentence() -> None:
+    """It has what the Sentinels said."""
+    refused = redis.exceptions.ConnectionError('connection refused')
+    driver, _ = searching(refused, refused, 0)
+    connect(driver)
+    with pytest.raises(errors.BackendUnavailable) as caught:
+        find(driver)
+    assert str(caught.value) == (
+        'no Sentinel names a master "pool" that is up (connection refused)'
+    )
+
+
+def test_master_of_another_name_is_one_sentence() -> None:
+    """The name in the URL may be wrong."""
+    driver, _ = searching(1)
+    connect(driver)
+    with pytest.raises(errors.BackendUnavailable, match='a master "other"'):
+        driver.manager.discover_master('other')
+
+
+@pytest.mark.parametrize(
+    'refusal',
+    [
+        redis.exceptions.AuthenticationError('wrong'),
+        redis.exceptions.NoPermissionError('wrong'),
+    ],
+)
+def test_wrong_login_of_the_sentinels_is_named(refusal: Exception) -> None:
+    """The password of Redis is another one."""
+    away = redis.exceptions.TimeoutError('away')
+    driver, _ = searching(away, refusal)
+    connect(driver)
+    with pytest.raises(errors.BackendUnavailable) as caught:
+        find(driver)
+    assert str(caught.value) == (
+        'a Sentinel refuses its user (wrong): correct sentinel_username and '
+        'sentinel_password in [coordination] backend_url, which are not those '
+        'of Redis itself, or add them'
+    )
