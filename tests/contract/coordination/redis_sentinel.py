@@ -12,6 +12,7 @@ from redis.retry import Retry
 
 from hashring.clock import SystemClock
 from tests.contract.coordination import servers
+from tests.contract.coordination.partitions import Direct, PeerNetwork
 
 SIZE = 3
 MASTER_NAME = 'pool'
@@ -23,14 +24,32 @@ class RedisSentinel:
     """Three servers of Redis, the first of which is the master at first.
 
     :param down_after_s: Sentinel's ``down-after-milliseconds``, in seconds
+    :param password: of the Sentinels; None: they demand none
+    :param users: further lines of their configuration
     """
 
     def __init__(
-        self, folder: pathlib.Path, down_after_s: float = 3.0
+        self,
+        folder: pathlib.Path,
+        network: PeerNetwork | None = None,
+        down_after_s: float = 3.0,
+        password: str | None = None,
+        users: str = '',
     ) -> None:
+        self._password = password
+        self._users = users
+        self._network = network or Direct()
         self._down_after_s = down_after_s
         self.members = [self._redis(folder, n) for n in range(SIZE)]
+        # Of each server: the port by which Sentinel knows it.
+        self._known = [
+            self._network.port(number, member.port)
+            for number, member in enumerate(self.members)
+        ]
         self.sentinels = [self._sentinel(folder, n) for n in range(SIZE)]
+        for group in (self.members, self.sentinels):
+            for number, server in enumerate(group):
+                self._network.add(number, server)
 
     def _redis(self, folder: pathlib.Path, number: int) -> servers.Server:
         own = folder / f'redis{number}'
@@ -50,10 +69,11 @@ class RedisSentinel:
     def _config(self, number: int, folder: pathlib.Path, port: int) -> str:
         replica = ''
         if number:
-            host, _, first = self.members[0].place.rpartition(':')
-            replica = f'replicaof {host} {first}\n'
+            replica = f'replicaof 127.0.0.1 {self._known[0]}\n'
         return (
             f'port {port}\nbind 127.0.0.1\ndir {folder}\n'
+            f'replica-announce-ip 127.0.0.1\n'
+            f'replica-announce-port {self._known[number]}\n'
             f'save ""\nappendonly yes\nrepl-diskless-sync-delay 0\n{replica}'
             f'user {USER} on >{PASSWORD} ~* &* +@all\n'
         )
@@ -65,21 +85,36 @@ class RedisSentinel:
         def command(folder: pathlib.Path, port: int) -> Sequence[str]:
             config = folder / 'sentinel.conf'
             if not config.exists():
-                config.write_text(self._sentinel_config(folder, port))
+                config.write_text(self._sentinel_config(number, folder, port))
             return ('redis-sentinel', str(config))
 
         return servers.Server(
             servers.Kind('redis', command, lambda: True), own
         )
 
-    def _sentinel_config(self, folder: pathlib.Path, port: int) -> str:
-        first = self.members[0].place.replace(':', ' ')
+    def _sentinel_config(
+        self, number: int, folder: pathlib.Path, port: int
+    ) -> str:
+        known = self._network.port(number, port)
         down_after_ms = int(self._down_after_s * 1000)
         return (
             f'port {port}\nbind 127.0.0.1\ndir {folder}\n'
-            f'sentinel monitor {MASTER_NAME} {first} 2\n'
+            f'sentinel announce-ip 127.0.0.1\n'
+            f'sentinel announce-port {known}\n'
+            f'sentinel monitor {MASTER_NAME} 127.0.0.1 {self._known[0]} 2\n'
             f'sentinel down-after-milliseconds {MASTER_NAME} {down_after_ms}\n'
             f'sentinel failover-timeout {MASTER_NAME} 10000\n'
+            f'{self._login}{self._users}'
+        )
+
+    @property
+    def _login(self) -> str:
+        """The lines about the password of the Sentinels."""
+        if self._password is None:
+            return ''
+        return (
+            f'requirepass {self._password}\n'
+            f'sentinel sentinel-pass {self._password}\n'
         )
 
     def start(self) -> None:
@@ -101,13 +136,17 @@ class RedisSentinel:
 
     def _is_agreed(self) -> bool:
         """Return whether the Sentinels name one master and all replicas."""
-        states = [_master_state(each) for each in self.sentinels]
+        states = self._master_states()
         return len({state.get('port') for state in states}) == 1 and all(
             state.get('num-slaves') == SIZE - 1
             and state.get('num-other-sentinels') == SIZE - 1
             and state.get('flags') == 'master'
             for state in states
         )
+
+    def _master_states(self) -> list[dict[str, Any]]:
+        """Return what each Sentinel says about the master."""
+        return [_master_state(s, self._password) for s in self.sentinels]
 
     def _is_replicated(self) -> bool:
         """Return whether all replicas follow the master."""
@@ -133,6 +172,10 @@ class RedisSentinel:
         others = '&'.join(f'sentinel_fallback={place}' for place in places[1:])
         return f'redis://{places[0]}?sentinel={MASTER_NAME}&{others}'
 
+    def url_of(self, number: int) -> str:
+        """Return ``backend_url`` with one Sentinel only."""
+        return f'redis://{self.sentinels[number].place}?sentinel={MASTER_NAME}'
+
     def cut_off(self, server: servers.Server) -> None:
         """Let no replica and no Sentinel reach a server; clients still can."""
         host, _, port = server.place.rpartition(':')
@@ -144,23 +187,30 @@ class RedisSentinel:
 
     def leader(self) -> servers.Server:
         """Return the master that a majority of the Sentinels name."""
-        named = [
-            f'{state["ip"]}:{state["port"]}'
-            for state in map(_master_state, self.sentinels)
-            if state
-        ]
-        return max(self.members, key=lambda m: named.count(m.place))
+        named = [state['port'] for state in self._master_states() if state]
+        most = max(range(SIZE), key=lambda n: named.count(self._known[n]))
+        return self.members[most]
 
 
-def _master_state(sentinel: servers.Server) -> dict[str, Any]:
-    with contextlib.suppress(redis.RedisError), _connected(sentinel) as client:
+def _master_state(
+    sentinel: servers.Server, password: str | None
+) -> dict[str, Any]:
+    with (
+        contextlib.suppress(redis.RedisError),
+        _connected(sentinel, password) as client,
+    ):
         found: dict[str, Any] = client.sentinel_master(MASTER_NAME)
         return found
     return {}
 
 
-def _connected(server: servers.Server) -> redis.Redis:
-    host, _, port = server.place.rpartition(':')
+def _connected(
+    server: servers.Server, password: str | None = None
+) -> redis.Redis:
     return redis.Redis(
-        host, int(port), socket_timeout=1.0, retry=Retry(NoBackoff(), 0)
+        '127.0.0.1',
+        server.port,
+        password=password,
+        socket_timeout=1.0,
+        retry=Retry(NoBackoff(), 0),
     )

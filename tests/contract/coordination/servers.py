@@ -77,6 +77,16 @@ class Server:
         self.place = f'127.0.0.1:{self._port}'
         self.url = f'{kind.scheme}://{self.place}'
 
+    @property
+    def port(self) -> int:
+        """Where clients reach the server."""
+        return self._port
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the server's process; None while there is none."""
+        return None if self._process is None else self._process.pid
+
     def start(self) -> None:
         """Start the server; returns when it is up."""
         self.launch()
