@@ -10,6 +10,7 @@ import requests
 
 from hashring.clock import SystemClock
 from tests.contract.coordination import servers
+from tests.contract.coordination.partitions import Direct, PeerNetwork
 
 SIZE = 3
 
@@ -17,9 +18,16 @@ SIZE = 3
 class EtcdCluster:
     """Three members, each a server of its own."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(
+        self, folder: pathlib.Path, network: PeerNetwork | None = None
+    ) -> None:
+        network = network or Direct()
         self._peers = [servers.free_port() for _ in range(SIZE)]
+        # Of each member: the port by which it is known to the others.
+        self._known = [network.port(n, p) for n, p in enumerate(self._peers)]
         self.members = [self._member(folder, number) for number in range(SIZE)]
+        for number, member in enumerate(self.members):
+            network.add(number, member)
 
     def _member(self, folder: pathlib.Path, number: int) -> servers.Server:
         own = folder / f'm{number}'
@@ -35,7 +43,7 @@ class EtcdCluster:
     def _command(
         self, number: int, folder: pathlib.Path, port: int
     ) -> Sequence[str]:
-        peers = [f'http://127.0.0.1:{port}' for port in self._peers]
+        peers = [f'http://127.0.0.1:{port}' for port in self._known]
         client = f'http://127.0.0.1:{port}'
         everybody = ','.join(f'm{n}={url}' for n, url in enumerate(peers))
         return (
@@ -44,7 +52,7 @@ class EtcdCluster:
             f'--data-dir={folder}/data',
             f'--listen-client-urls={client}',
             f'--advertise-client-urls={client}',
-            f'--listen-peer-urls={peers[number]}',
+            f'--listen-peer-urls=http://127.0.0.1:{self._peers[number]}',
             f'--initial-advertise-peer-urls={peers[number]}',
             f'--initial-cluster={everybody}',
             '--log-level=error',
@@ -70,6 +78,10 @@ class EtcdCluster:
         ordered = self.members[first:] + self.members[:first]
         others = ','.join(member.place for member in ordered[1:])
         return f'{ordered[0].url}?hosts={others}'
+
+    def url_of(self, number: int) -> str:
+        """Return ``backend_url`` with one member only."""
+        return self.members[number].url
 
     def leader(self) -> servers.Server:
         """Return the member that the others follow."""

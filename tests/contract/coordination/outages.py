@@ -12,6 +12,7 @@ import os
 import pathlib
 import sys
 import tempfile
+from collections.abc import Sequence
 
 from tests.contract.coordination.clusters import (
     KINDS,
@@ -20,19 +21,26 @@ from tests.contract.coordination.clusters import (
     Cluster,
     Faults,
     Watch,
+    agents_of,
     followers,
-    wait_for,
 )
+from tests.contract.coordination.partitions import Partitions
+
+RESTART = 'rolling restart'
+FAULTS = (*Faults.NAMES, *Faults.PARTITIONS, RESTART)
 
 
-def _measure(cluster: Cluster, agents: list[Agent], name: str) -> float:
+def _measure(
+    cluster: Cluster, network: Partitions, agents: list[Agent], name: str
+) -> float:
     """Return the longest pause of heartbeats during one fault."""
     cluster.await_whole()
-    faults, watch = Faults(cluster), Watch(agents)
+    faults, watch = Faults(cluster, network), Watch(agents)
     watch.run(3.5)
     faults.begin(name)
     watch.run(2 * LEASE_S)
     faults.end()
+    cluster.await_whole()
     return watch.longest_pause_s
 
 
@@ -49,23 +57,34 @@ def _restart(cluster: Cluster, agents: list[Agent]) -> float:
     return watch.longest_pause_s
 
 
-def _run(kind: str, rounds_count: int, folder: pathlib.Path) -> None:
-    cluster = KINDS[kind][1](folder)
+def _run(
+    kind: str, names: Sequence[str], rounds_count: int, folder: pathlib.Path
+) -> None:
+    network = Partitions()
+    cluster = KINDS[kind][1](folder, network)
     cluster.start()
     try:
-        agents = [Agent(cluster, number) for number in range(3)]
-        wait_for(lambda: all(agent.is_held() for agent in agents))
-        for name in (*Faults.NAMES, 'rolling restart'):
+        for name in names:
             pauses_s = [
-                _restart(cluster, agents)
-                if name == 'rolling restart'
-                else _measure(cluster, agents, name)
+                _measure_one(cluster, network, name)
                 for _ in range(rounds_count)
             ]
             shown = ' '.join(f'{pause_s:.1f}' for pause_s in pauses_s)
-            print(f'{kind:10} {name:16} {shown}', flush=True)
+            print(f'{kind:10} {name:17} {shown}', flush=True)
     finally:
         cluster.stop()
+
+
+def _measure_one(cluster: Cluster, network: Partitions, name: str) -> float:
+    """Return the longest pause of new agents.
+
+    Each agent is connected to another server then.
+    """
+    cluster.await_whole()
+    with agents_of(cluster) as agents:
+        if name == RESTART:
+            return _restart(cluster, agents)
+        return _measure(cluster, network, agents, name)
 
 
 def main() -> int:
@@ -75,10 +94,22 @@ def main() -> int:
     )
     parser.add_argument('kinds', nargs='*', metavar='KIND', default=[*KINDS])
     parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument(
+        '--fault',
+        choices=FAULTS,
+        action='append',
+        dest='faults',
+        help='one fault to measure; may be given several times',
+    )
     options = parser.parse_args()
     for kind in options.kinds:
         with tempfile.TemporaryDirectory() as folder:
-            _run(kind, options.rounds, pathlib.Path(folder))
+            _run(
+                kind,
+                options.faults or FAULTS,
+                options.rounds,
+                pathlib.Path(folder),
+            )
     return 0
 
 

@@ -20,8 +20,8 @@ from tests.contract.coordination.clusters import (
     Cluster,
     Faults,
     Watch,
+    agents_of,
     followers,
-    wait_for,
 )
 
 pytestmark = pytest.mark.slow
@@ -51,13 +51,8 @@ def cluster(shared: Cluster) -> Cluster:
 @pytest.fixture
 def agents(cluster: Cluster) -> Iterator[list[Agent]]:
     """Three agents that serve their hosts, each with another first server."""
-    made = [Agent(cluster, number) for number in range(3)]
-    wait_for(lambda: all(agent.is_held() for agent in made))
-    for agent in made:
-        assert agent.group.try_lock(agent.home)
-    yield made
-    for agent in made:
-        agent.close()
+    with agents_of(cluster) as made:
+        yield made
 
 
 @pytest.fixture

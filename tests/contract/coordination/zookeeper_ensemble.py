@@ -9,8 +9,12 @@ from typing import TypeVar
 
 from hashring.clock import SystemClock
 from tests.contract.coordination import servers
+from tests.contract.coordination.partitions import Direct, PeerNetwork
 
 SIZE = 3
+# A server that was cut off finds the others again two seconds after it could,
+# instead of up to a minute.
+_SOON = '-Dzookeeper.fastleader.maxNotificationInterval=2000'
 _Found = TypeVar('_Found')
 
 
@@ -20,13 +24,29 @@ class ZooKeeperEnsemble:
     :param sync_limit: ``syncLimit`` in zoo.cfg, in ticks of two seconds
     """
 
-    def __init__(self, folder: pathlib.Path, sync_limit: int = 2) -> None:
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        network: PeerNetwork | None = None,
+        sync_limit: int = 2,
+    ) -> None:
+        network = network or Direct()
         self._sync_limit = sync_limit
         # Of each server: the port of the quorum, and that of elections.
         self._peers = [
             (servers.free_port(), servers.free_port()) for _ in range(SIZE)
         ]
+        # The same of each server, as the others know it.
+        self._known = [
+            (network.port(number, quorum), network.port(number, election))
+            for number, (quorum, election) in enumerate(self._peers)
+        ]
+        # A server tells the others where it listens, and they would connect to
+        # it there; but not if it listens everywhere.
+        self._listens_at = '0.0.0.0' if network.can_split else '127.0.0.1'
         self.members = [self._member(folder, number) for number in range(SIZE)]
+        for number, member in enumerate(self.members):
+            network.add(number, member)
 
     def _member(self, folder: pathlib.Path, number: int) -> servers.Server:
         own = folder / f'zk{number}'
@@ -34,24 +54,29 @@ class ZooKeeperEnsemble:
         (own / 'data' / 'myid').write_text(f'{number + 1}')
 
         def command(folder: pathlib.Path, port: int) -> Sequence[str]:
-            (folder / 'zoo.cfg').write_text(self._config(folder, port))
-            return servers.zookeeper_command(folder)
+            (folder / 'zoo.cfg').write_text(self._config(number, folder, port))
+            java, *rest = servers.zookeeper_command(folder)
+            return (java, _SOON, *rest)
 
         return servers.Server(
             servers.Kind('zookeeper', command, lambda: True), own
         )
 
-    def _config(self, folder: pathlib.Path, port: int) -> str:
-        peers = '\n'.join(
-            f'server.{number}=127.0.0.1:{quorum}:{election}'
-            for number, (quorum, election) in enumerate(self._peers, 1)
-        )
+    def _config(self, number: int, folder: pathlib.Path, port: int) -> str:
+        peers = '\n'.join(self._peer(number, other) for other in range(SIZE))
         return (
             f'dataDir={folder}/data\nclientPort={port}\n'
             'clientPortAddress=127.0.0.1\nadmin.enableServer=false\n'
             f'tickTime=2000\ninitLimit=10\nsyncLimit={self._sync_limit}\n'
             f'{peers}\n'
         )
+
+    def _peer(self, number: int, other: int) -> str:
+        """Return a server's line about another one, or about itself."""
+        host, ports = '127.0.0.1', self._known[other]
+        if number == other:
+            host, ports = self._listens_at, self._peers[other]
+        return f'server.{other + 1}={host}:{ports[0]}:{ports[1]}'
 
     def start(self) -> None:
         """Start all servers; returns when one of them leads."""
@@ -74,6 +99,10 @@ class ZooKeeperEnsemble:
         places = [member.place for member in self.members]
         places = places[first:] + places[:first]
         return f'zookeeper://{places[0]}?hosts={",".join(places[1:])}'
+
+    def url_of(self, number: int) -> str:
+        """Return ``backend_url`` with one server only."""
+        return self.members[number].url
 
     def leader(self) -> servers.Server:
         """Wait until a server leads; return it."""
