@@ -200,6 +200,7 @@ def parse(url: str, *, term_s: float) -> Backend:
     _check_place(parts)
     _check_credentials(parts)
     _check_names(parts.query, sorted(kind.all_options))
+    _check_sentinel(parts.query)
     query = _completed(parts.query, kind.options, int(term_s))
     if parts.scheme in _OF_ZOOKEEPER:
         query = _with_fixed_order(query)
@@ -272,6 +273,20 @@ def _check_names(query: str, known: Sequence[str]) -> None:
                 f'{OPTION} sets {name}, an option that this backend does not '
                 f'have: {cure}, or use one of {", ".join(known)}.'
             )
+
+
+def _check_sentinel(query: str) -> None:
+    """Refuse options of Sentinels without ``sentinel``.
+
+    tooz would pass them to Redis's client, which does not know them.
+    """
+    names = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+    lone = [name for name in names if name.startswith('sentinel_')]
+    if lone and not names.get('sentinel'):
+        raise errors.BackendRefused(
+            f'{OPTION} sets {lone[0]}, but not sentinel, the name of the '
+            f'master in sentinel.conf: write {_SENTINELS}, or remove it.'
+        )
 
 
 def _servers(parts: urllib.parse.SplitResult) -> Sequence[Server]:

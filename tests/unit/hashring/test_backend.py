@@ -87,6 +87,8 @@ def test_an_operators_value_wins() -> None:
         ('zookeeper://h?ca_certs=', 'remove it, or use one of ca, certfile, '),
         ('redis://h?ssl_cacerts=/x', 'write ssl_ca_certs, or'),
         ('file:///x?q=secret', 'remove it, or use one of timeout.'),
+        ('redis://h:1?sentinel_password=secret', 'sets sentinel_password'),
+        ('redis://h:1?sentinel=&sentinel_fallback=a:1', 'not sentinel, the'),
     ],
 )
 def test_refusals_name_option_and_cure(url: str, part: str) -> None:
