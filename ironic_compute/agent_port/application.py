@@ -17,6 +17,7 @@ from oslo_log import log as logging
 
 from hashring.agent_status import AgentStatus
 from hashring.clock import Clock
+from hashring.group import Boot, Member
 from hashring.ring import Host
 from hashring.workers import NO_HOST
 from ironic_compute.agent_port import (
@@ -89,7 +90,7 @@ class Application:
         self._computing = threading.Lock()
         self._pages: Mapping[str, Callable[[Snapshot], Answer]] = {
             '/': self._page,
-            '/healthz': self._health,
+            peers.HEALTH_PATH: self._health,
             '/readyz': self._readiness,
             '/metrics': self._metrics,
             '/api/v1/agent': self._json(state.describe_agent),
@@ -97,8 +98,9 @@ class Application:
             '/api/v1/hosts': self._json(state.describe_hosts),
             peers.MOVES_PATH: self._moves,
             peers.PATH: self._nodes,
-            '/api/v1/ring': self._json(state.describe_ring),
+            '/api/v1/ring': self._ring,
         }
+        self._queries = {peers.RING_WITHOUT_PORTS: self._ring_without_ports}
         self._assets = {
             f'/{name}': functools.partial(_asset, name) for name in _ASSETS
         }
@@ -107,12 +109,18 @@ class Application:
         """Replace the snapshot; the main loop calls it, and it never waits."""
         self._snapshot = snapshot
 
+    def newest_status(self) -> AgentStatus | None:
+        """Return the newest status; None before the first turn."""
+        snapshot = self._snapshot
+        return None if snapshot is None else snapshot.status
+
     def __call__(
         self, environ: Mapping[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
         """Answer one request; see PEP 3333."""
         method = environ['REQUEST_METHOD']
-        answer = self._answer(method, environ['PATH_INFO'])
+        path, query = environ['PATH_INFO'], environ.get('QUERY_STRING', '')
+        answer = self._answer(method, path, f'{path}?{query}')
         headers = [
             ('Content-Type', answer.content_type),
             ('Content-Length', str(len(answer.body))),
@@ -127,7 +135,7 @@ class Application:
         start_response(f'{status.value} {status.phrase}', headers)
         return [b'' if method == 'HEAD' else answer.body]
 
-    def _answer(self, method: str, path: str) -> Answer:
+    def _answer(self, method: str, path: str, target: str) -> Answer:
         if method not in _METHODS:
             return Answer(
                 http.HTTPStatus.METHOD_NOT_ALLOWED,
@@ -137,12 +145,12 @@ class Application:
         if path not in self._pages and path not in self._assets:
             return _text(http.HTTPStatus.NOT_FOUND, 'Paths:', *self._pages)
         try:
-            return self._answer_get(path)
+            return self._answer_get(path, target)
         except Exception:
             LOG.exception('No answer for %(path)s', {'path': path})
             return _text(http.HTTPStatus.INTERNAL_SERVER_ERROR, 'See the log.')
 
-    def _answer_get(self, path: str) -> Answer:
+    def _answer_get(self, path: str, target: str) -> Answer:
         if path in self._assets:
             return self._assets[path]()
         snapshot = self._snapshot
@@ -151,18 +159,14 @@ class Application:
                 http.HTTPStatus.SERVICE_UNAVAILABLE,
                 'The main loop has not turned yet.',
             )
-        return self._pages[path](snapshot)
+        answer = self._queries.get(target) or self._pages[path]
+        return answer(snapshot)
 
     # ---- the pages
 
     def _page(self, snapshot: Snapshot) -> Answer:
         status = snapshot.status
-        me = status.me
-        answers = self._peers.read(
-            each
-            for each in status.members()
-            if each.boot != me.boot and peers.is_reachable(each, me.machine)
-        )
+        answers = self._peers.read(_reachable_peers(status))
         # What a worker here says is newer than what its former agent says.
         known = {**answers.figures, **self._figures(snapshot)}
         with self._computing:
@@ -187,6 +191,22 @@ class Application:
         with self._computing:
             moves = self._read_moves(Query(limit=peers.MOVES_COUNT))
             return _json(state.describe_moves(moves))
+
+    def _ring(self, snapshot: Snapshot) -> Answer:
+        asked = _reachable_peers(snapshot.status)
+        return self._describe_ring(snapshot, self._peers.find_answering(asked))
+
+    def _ring_without_ports(self, snapshot: Snapshot) -> Answer:
+        return self._describe_ring(snapshot, {})
+
+    def _describe_ring(
+        self, snapshot: Snapshot, answering: Mapping[Boot, bool]
+    ) -> Answer:
+        with self._computing:
+            now_s = self._clock.now_s()
+            return _json(
+                state.describe_ring(snapshot.status, now_s, answering)
+            )
 
     def _findings(self, snapshot: Snapshot) -> Answer:
         known = self._figures(snapshot)
@@ -251,6 +271,16 @@ class Application:
                 return _json(describe(snapshot.status, self._clock.now_s()))
 
         return answer
+
+
+def _reachable_peers(status: AgentStatus) -> list[Member]:
+    """Return the other members whose port this machine can reach."""
+    me = status.me
+    return [
+        each
+        for each in status.members()
+        if each.boot != me.boot and peers.is_reachable(each, me.machine)
+    ]
 
 
 def _ok_if(is_well: bool) -> http.HTTPStatus:

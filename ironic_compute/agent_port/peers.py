@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of other agents' hosts, and their moves, read from their ports.
 
-Only while somebody looks at the status page. An agent publishes the URL of its
-port with its membership; one of a loopback address is read on its own machine
-only. What an answer says of nodes counts for the hosts that its agent
-publishes to serve and for no others. An answer that is late, malformed or
-missing leaves a host without figures, or leaves moves out. A port that gives
-no answer at all is the first sign that its agent has died: its lease ends
-later.
+Only while somebody looks at the status page, or at the members of the group in
+``/api/v1/ring``, for which each port is asked for ``/healthz``. An agent
+publishes the URL of its port with its membership; one of a loopback address is
+read on its own machine only. What an answer says of nodes counts for the hosts
+that its agent publishes to serve and for no others. An answer that is late,
+malformed or missing leaves a host without figures, or leaves moves out. A port
+that gives no answer at all is the first sign that its agent has died: its
+lease ends later.
 """
 
 import collections
@@ -18,13 +19,13 @@ import ipaddress
 import json
 import threading
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from oslo_log import log as logging
 
 from hashring.clock import Clock
-from hashring.group import Member
+from hashring.group import Boot, Member
 from hashring.ring import Host
 from ironic_compute.agent_port.figures import HostFigures
 from ironic_compute.journal.moves import Move, parse_move
@@ -33,6 +34,11 @@ LOG = logging.getLogger(__name__)
 
 PATH = '/api/v1/nodes'
 MOVES_PATH = '/api/v1/moves'
+HEALTH_PATH = '/healthz'
+# For a command that reads the ring of each daemon of a pool. If each of them
+# asked all the others meanwhile, the requests would grow with the square of
+# the pool. A daemon of an older release ignores the query, and asks nobody.
+RING_WITHOUT_PORTS = '/api/v1/ring?ports=no'
 # Those of one machine that its port shows, and those of the pool on the page.
 MOVES_COUNT = 50
 # Seconds to wait for one agent, and for all of them together.
@@ -40,6 +46,8 @@ _PEER_MAX_S = 0.6
 _ALL_MAX_S = 0.8
 _THREADS_COUNT = 8
 _ANSWER_MAX_BYTES = 1 << 20
+
+_Answer = TypeVar('_Answer')
 
 
 def published_url(address: str, port: int, machine: str) -> str:
@@ -120,7 +128,7 @@ class PeerAnswers:
 
 
 class PeerReader:
-    """Reads the figures and moves of other agents; any thread may call.
+    """Asks the ports of other agents, all at once; any thread may call.
 
     Its threads are daemons: a name server that hangs must not keep the agent
     from its exit.
@@ -137,11 +145,30 @@ class PeerReader:
 
         :param members: agents whose port this machine can reach
         """
+        return _combine(self._ask_all(members, read_peer))
+
+    def find_answering(self, members: Iterable[Member]) -> dict[Boot, bool]:
+        """Return whether the ports of these agents answer anything.
+
+        Blocks for less than a second, however many do not answer. An agent
+        is missing if that was too short to know.
+
+        :param members: agents whose port this machine can reach
+        """
+
+        def ask(member: Member) -> tuple[Boot, bool]:
+            return member.boot, answers(member)
+
+        return dict(self._ask_all(members, ask))
+
+    def _ask_all(
+        self, members: Iterable[Member], ask: Callable[[Member], _Answer]
+    ) -> tuple[_Answer, ...]:
         waiting = collections.deque(members)
-        found: list[PeerAnswer] = []
+        found: list[_Answer] = []
         ends_s = self._clock.now_s() + _ALL_MAX_S
         threads = [
-            self._start(waiting, found)
+            self._start(waiting, ask, found)
             for _ in range(len(waiting))
             if self._places.acquire(blocking=False)
         ]
@@ -149,17 +176,20 @@ class PeerReader:
             thread.join(max(ends_s - self._clock.now_s(), 0.0))
         waiting.clear()
         # Threads that are late may still add to the list.
-        return _combine(tuple(found))
+        return tuple(found)
 
     def _start(
-        self, waiting: collections.deque[Member], found: list[PeerAnswer]
+        self,
+        waiting: collections.deque[Member],
+        ask: Callable[[Member], _Answer],
+        found: list[_Answer],
     ) -> threading.Thread:
         def read_some() -> None:
             try:
                 # Another thread may take the last one first.
                 with contextlib.suppress(IndexError):
                     while True:
-                        found.append(read_peer(waiting.popleft()))
+                        found.append(ask(waiting.popleft()))
             finally:
                 self._places.release()
 
@@ -195,6 +225,16 @@ def read_peer(member: Member) -> PeerAnswer:
         parse_answer(nodes, member.serving),
         parse_moves(get(member, MOVES_PATH) or b''),
     )
+
+
+def answers(member: Member, timeout_s: float = _PEER_MAX_S) -> bool:
+    """Return whether the port of an agent answers anything; blocks.
+
+    An agent that says that it is not well answers, too.
+
+    :param timeout_s: seconds for which a single read or write may block
+    """
+    return get(member, HEALTH_PATH, timeout_s) is not None
 
 
 def get(

@@ -8,12 +8,12 @@ the text of a library, which may contain a URL with a password.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hashring.agent_status import AgentStatus
 from hashring.counts import Counts
-from hashring.group import Member
+from hashring.group import Boot, Member
 from hashring.paths import Path
 from hashring.ring import Host
 from ironic_compute.journal.moves import Move
@@ -66,11 +66,16 @@ def describe_hosts(status: AgentStatus, now_s: float) -> list[dict[str, Any]]:
     ]
 
 
-def describe_ring(status: AgentStatus, now_s: float) -> dict[str, Any]:
+def describe_ring(
+    status: AgentStatus, now_s: float, answering: Mapping[Boot, bool]
+) -> dict[str, Any]:
     """Return the ring of this agent, and that of each member of the group.
 
     A daemon that is gone publishes nothing; others may serve its host.
+
+    :param answering: whether the ports of other members answer, if it is known
     """
+    answering = {**answering, status.me.boot: True}
     since_s = status.agreed_since_s
     return {
         'digest': status.ring.digest,
@@ -85,6 +90,7 @@ def describe_ring(status: AgentStatus, now_s: float) -> dict[str, Any]:
                 'known': list(member.known),
                 'half_alive': member.is_half_alive,
                 'failing_paths': list(member.failing_paths),
+                'port_answers': answering.get(member.boot),
             }
             for member in sorted(status.members(), key=lambda m: m.home)
         ],

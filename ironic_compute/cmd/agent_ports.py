@@ -20,7 +20,8 @@ from hashring.ring import Host
 from ironic_compute.agent_port import peers
 from ironic_compute.agent_port.problems import Alert, Problem
 
-FINDINGS, RING, NODES = '/api/v1/findings', '/api/v1/ring', peers.PATH
+FINDINGS, NODES = '/api/v1/findings', peers.PATH
+RING = peers.RING_WITHOUT_PORTS
 
 # Seconds to wait for one port, and for all together. A daemon waits half a
 # second for a worker that does not answer.

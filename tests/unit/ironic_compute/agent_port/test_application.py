@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages of the agent's port."""
 
+import contextlib
 import dataclasses
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from hashring.adoption import View
 from hashring.clock import SystemClock
 from hashring.heartbeat import HeartbeatState
 from ironic_compute.agent_port import worker_metrics
 from ironic_compute.agent_port.agent_metrics import BackendMetrics
 from ironic_compute.agent_port.application import Application, Snapshot
+from ironic_compute.agent_port.peers import HEALTH_PATH
 from ironic_compute.journal.moves import Move, parse_move
 from tests.fakes.clock import ManualClock
 from tests.unit.ironic_compute.agent_port.statuses import (
@@ -21,10 +24,16 @@ from tests.unit.ironic_compute.agent_port.statuses import (
     C3,
     LEASE,
     NOW_S,
+    PEER,
     SECRET,
     STATUS,
     WELL,
     changed,
+)
+from tests.unit.ironic_compute.agent_port.test_peers import (
+    TRIES_COUNT,
+    port_that_answers,
+    port_that_refuses,
 )
 from tests.unit.ironic_compute.journal.made_up import move
 
@@ -70,10 +79,14 @@ class Client:
         """Do what the main loop does after a turn."""
         self.application.publish(Snapshot(status, channels))
 
-    def get(self, path: str, method: str = 'GET') -> Answered:
+    def get(self, path: str, method: str = 'GET', query: str = '') -> Answered:
         """Return the answer to a request."""
         begun: list[Any] = []
-        environ = {'REQUEST_METHOD': method, 'PATH_INFO': path}
+        environ = {
+            'REQUEST_METHOD': method,
+            'PATH_INFO': path,
+            'QUERY_STRING': query,
+        }
         body = b''.join(
             self.application(environ, lambda *each: begun.append(each))
         )
@@ -162,6 +175,50 @@ def test_state_is_json(client: Client) -> None:
         assert key in json.loads(answer.body)
     assert len(json.loads(client.get('/api/v1/hosts').body)) == 3
     assert json.loads(client.get('/api/v1/nodes').body) == []
+
+
+def _ports_that_answer(client: Client, query: str = '') -> list[bool | None]:
+    ring = json.loads(client.get('/api/v1/ring', query=query).body)
+    return [member['port_answers'] for member in ring['members']]
+
+
+@pytest.mark.parametrize(
+    ('make_port', 'does_answer'),
+    [
+        (lambda: port_that_answers(b'', paths=frozenset({HEALTH_PATH})), True),
+        (port_that_refuses, False),
+    ],
+)
+def test_the_ring_says_whose_port_answers(
+    make_port: Callable[[], contextlib.AbstractContextManager[str]],
+    does_answer: bool,
+) -> None:
+    """The port is asked with each request, unless the request forbids it."""
+    client = Client(SystemClock())
+    with make_port() as url:
+        client.publish(beside(page=url, machine='m1'))
+        for _ in range(TRIES_COUNT):
+            found = _ports_that_answer(client)
+            # A busy machine may need longer than the page waits.
+            if found == [True, does_answer]:
+                break
+        assert found == [True, does_answer]
+        assert _ports_that_answer(client, 'ports=no') == [True, None]
+
+
+def test_a_port_on_loopback_elsewhere_is_not_asked() -> None:
+    """Its address is that of another program here."""
+    client = Client(SystemClock())
+    with port_that_answers(b'', paths=frozenset()) as url:
+        client.publish(beside(page=url, machine='m2'))
+        assert _ports_that_answer(client) == [True, None]
+
+
+def beside(**changes: Any) -> Any:
+    """Return the status of an agent beside another one with these changes."""
+    peer = dataclasses.replace(PEER, **changes)
+    heartbeat = dataclasses.replace(WELL.heartbeat, view=View((WELL.me, peer)))
+    return dataclasses.replace(WELL, heartbeat=heartbeat)
 
 
 def test_moves_and_findings_are_json() -> None:

@@ -17,11 +17,13 @@ from hashring.group import Boot, Member
 from hashring.ring import Host
 from ironic_compute.agent_port.figures import HostFigures
 from ironic_compute.agent_port.peers import (
+    HEALTH_PATH,
     MOVES_PATH,
     PATH,
     PeerAnswer,
     PeerAnswers,
     PeerReader,
+    answers,
     is_reachable,
     parse_answer,
     parse_moves,
@@ -44,6 +46,7 @@ FIGURES = HostFigures(
 ROW = {'host': 'c2', **FIGURES.as_json()}
 # A busy machine may need more than the part of a second of one try.
 TRIES_COUNT = 60
+ANSWER_MAX_S = 30.0
 
 
 @pytest.mark.parametrize(
@@ -130,6 +133,14 @@ def port_that_answers(
     assert set(asked) <= paths
 
 
+@contextlib.contextmanager
+def port_that_refuses() -> Iterator[str]:
+    """Keep a port on which nobody listens; yield the URL."""
+    with socket.socket() as kept:
+        kept.bind(('127.0.0.1', 0))
+        yield f'http://127.0.0.1:{kept.getsockname()[1]}/'
+
+
 def _read(
     members: Sequence[Member], is_whole: Callable[[PeerAnswers], bool]
 ) -> PeerAnswers:
@@ -210,6 +221,35 @@ def test_many_that_do_not_answer_cost_less_than_a_second() -> None:
         assert time.monotonic() - begun_s < 5.0
     assert found.figures == {C2: FIGURES}
     assert reader.read([dead]).figures == {}
+
+
+@pytest.mark.parametrize('status', ['200 OK', '503 Unwell', '404 Missing'])
+def test_any_answer_is_an_answer(status: str) -> None:
+    """A daemon that says that it is not well has not died."""
+    with port_that_answers(b'', status, frozenset({HEALTH_PATH})) as url:
+        assert answers(_member(url), ANSWER_MAX_S)
+
+
+def test_a_port_that_refuses_does_not_answer() -> None:
+    """The process that had it has ended."""
+    with port_that_refuses() as url:
+        assert not answers(_member(url), ANSWER_MAX_S)
+
+
+def test_ports_that_answer_are_told_from_those_that_do_not() -> None:
+    """One refuses at once; nothing is asked of nodes and moves."""
+    with (
+        port_that_answers(b'', paths=frozenset({HEALTH_PATH})) as url,
+        port_that_refuses() as closed,
+    ):
+        other = dataclasses.replace(_member(closed), boot=Boot('b3'))
+        for _ in range(TRIES_COUNT):
+            found = PeerReader(SystemClock()).find_answering(
+                [_member(url), other]
+            )
+            if found.get(Boot('b2')) and Boot('b3') in found:
+                break
+    assert found == {Boot('b2'): True, Boot('b3'): False}
 
 
 def test_a_port_that_refuses_is_silent() -> None:

@@ -3,7 +3,11 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 
+import pytest
+
+from hashring.group import Boot
 from hashring.heartbeat import HeartbeatState
 from hashring.ring import Host
 from ironic_compute.agent_port import state
@@ -95,7 +99,7 @@ def test_the_hosts() -> None:
 
 def test_the_ring_and_the_rings_of_others() -> None:
     """Who publishes another digest is seen at once."""
-    ring = state.describe_ring(STATUS, NOW_S)
+    ring = state.describe_ring(STATUS, NOW_S, {})
     assert ring['digest'] == STATUS.ring.digest
     assert ring['hosts'] == ['c1', 'c2']
     assert ring['agreed_for_s'] == 30.0
@@ -103,15 +107,31 @@ def test_the_ring_and_the_rings_of_others() -> None:
     assert (mine['home'], mine['ring']) == ('c1', 'd1')
     assert (peer['home'], peer['ring']) == ('c2', 'd2')
     assert peer['failing_paths'] == ['Neutron']
-    unsettled = state.describe_ring(changed(agreed_since_s=None), NOW_S)
+    unsettled = state.describe_ring(changed(agreed_since_s=None), NOW_S, {})
     assert unsettled['agreed_for_s'] is None
+
+
+@pytest.mark.parametrize(
+    ('answering', 'expected'),
+    [
+        ({PEER.boot: True}, [True, True]),
+        ({PEER.boot: False}, [True, False]),
+        ({}, [True, None]),
+    ],
+)
+def test_the_ports_that_answer(
+    answering: Mapping[Boot, bool], expected: Sequence[bool | None]
+) -> None:
+    """This daemon answers just now; of others it may not be known."""
+    members = state.describe_ring(STATUS, NOW_S, answering)['members']
+    assert [member['port_answers'] for member in members] == expected
 
 
 def test_the_daemons_that_are_gone() -> None:
     """With the daemon that serves their host now, if one does."""
     here = {'home': 'c1', 'machine': 'm1', 'boot': 'b1', 'version': '1.2'}
     known = STATUS.known | {Host('c4')}
-    assert state.describe_ring(changed(known=known), NOW_S)['gone'] == [
+    assert state.describe_ring(changed(known=known), NOW_S, {})['gone'] == [
         {'home': 'c3', 'served_by': here},
         {'home': 'c4', 'served_by': None},
     ]
@@ -119,6 +139,9 @@ def test_the_daemons_that_are_gone() -> None:
 
 def test_the_text_of_an_error_is_not_shown() -> None:
     """It may have the URL of the backend, with its password."""
-    pages = (state.describe_agent, state.describe_hosts, state.describe_ring)
-    for describe in pages:
-        assert SECRET not in json.dumps(describe(STATUS, NOW_S))  # type: ignore[operator]
+    for page in (
+        state.describe_agent(STATUS, NOW_S),
+        state.describe_hosts(STATUS, NOW_S),
+        state.describe_ring(STATUS, NOW_S, {}),
+    ):
+        assert SECRET not in json.dumps(page)

@@ -15,7 +15,15 @@ from hashring.ring import Host
 from ironic_compute import catalogue
 from ironic_compute.agent_port.problems import Alert, Problem
 from ironic_compute.cmd import agent_ports
-from tests.unit.ironic_compute.agent_port.test_peers import port_that_answers
+from tests.unit.ironic_compute.agent_port.test_application import (
+    Client,
+    beside,
+)
+from tests.unit.ironic_compute.agent_port.test_peers import (
+    TRIES_COUNT,
+    port_that_answers,
+)
+from tests.unit.ironic_compute.agent_port.test_server import serving
 
 C1, C2, C3 = map(Host, ('c1', 'c2', 'c3'))
 SILENT = Problem(Alert.WORKER_SILENT, 'Silent.', None, C2, 'is silent')
@@ -106,3 +114,20 @@ def _problems(
 ) -> list[Problem]:
     by_boot = {m.boot: answers[m.home] for m in members if m.home in answers}
     return agent_ports.problems_of_host(C2, members, by_boot)
+
+
+def test_the_ring_of_a_daemon_is_read_without_the_ports_of_others() -> None:
+    """Else a command on a large pool would send the square of its size."""
+    client = Client(SystemClock())
+    with port_that_answers(b'', paths=frozenset()) as other:
+        client.publish(beside(page=other, machine='m1'))
+        with serving(client.application) as server:
+            url = f'http://127.0.0.1:{server.server_port}/'
+            for _ in range(TRIES_COUNT):
+                found = agent_ports.read_answers(
+                    [_member(C1, url=url)], agent_ports.RING, SystemClock()
+                )
+                if found:
+                    break
+    mine, its = found[Boot('c1.1')]['members']
+    assert (mine['port_answers'], its['port_answers']) == (True, None)
