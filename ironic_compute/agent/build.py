@@ -29,6 +29,7 @@ from ironic_compute.agent.systemd import Watchdog
 from ironic_compute.agent.worker_processes import WorkerProcesses
 from ironic_compute.agent_port.agent_metrics import BackendMetrics
 from ironic_compute.agent_port.application import Application, Snapshot
+from ironic_compute.agent_port.neighbor_watch import NeighborThread
 from ironic_compute.agent_port.peers import published_url
 from ironic_compute.agent_port.server import BoundedServer, PortThread
 from ironic_compute.instructions import version
@@ -180,6 +181,7 @@ def _open_port(
         return BoundedServer(address, port, application, clock)
 
     PortThread(make_server, address, port, clock).start()
+    NeighborThread(application.newest_status, clock).start()
     return lambda status: application.publish(
         Snapshot(status, workers.metrics_channels())
     )

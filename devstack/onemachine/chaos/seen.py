@@ -18,16 +18,13 @@ from onemachine import processes, running
 from onemachine.backends import sql
 from onemachine.chaos import proxy
 from onemachine.chaos.scenarios import HOSTS
-from onemachine.chaos.stage import ALL_HOSTS, TERM_S, Stage
+from onemachine.chaos.stage import ALL_HOSTS, Stage
 from onemachine.chaos.views import DOWN, Seen, Signs, Unmapped, Views
 from onemachine.computes import Computes
 from onemachine.progress import CloudError, print_line, wait_until
 
 # What the design promises.
 SEEN_MAX_S = 15.0
-# These views know of a dead daemon what the coordination backend knows: its
-# membership ends a lease term after its last heartbeat.
-_OF_MEMBERSHIP = frozenset({'api', 'log'})
 _LOOK_MAX_S = 45.0
 _STOP_AGAIN_S = 0.2
 _VIEWS = ('page', 'api', 'metrics', 'alert', 'ctl', 'fsck', 'log')
@@ -46,21 +43,14 @@ END;
 class Fault:
     """A fault that is begun and ended.
 
-    :param hosts: the hosts whose daemons are looked at
-    :param is_death: a daemon has died
+    :param hosts: the hosts whose daemons are looked at; commands run on the
+        first one
     """
 
     name: str
     hosts: Sequence[str]
     signs: Signs
     during: Callable[[], contextlib.AbstractContextManager[None]]
-    is_death: bool = False
-
-    def limit_s(self, view: str) -> float:
-        """Return the seconds within which a view has to show the fault."""
-        if self.is_death and view in _OF_MEMBERSHIP:
-            return SEEN_MAX_S + TERM_S
-        return SEEN_MAX_S
 
 
 class _Faults:
@@ -195,10 +185,11 @@ class _Faults:
         )
         yield Fault(
             'kill -9',
-            HOSTS,
+            ('c2', 'c1', 'c3'),
             Signs(
                 page='The port of the daemon of c1 does not answer',
-                api='"host": "c1", "in_ring": true, "served_by": '
+                api='"port_answers": false'
+                '|"host": "c1", "in_ring": true, "served_by": '
                 '(null|{"home": "c[23]")',
                 metrics=DOWN,
                 alert='IronicComputeDown',
@@ -208,10 +199,9 @@ class _Faults:
                 ),
                 # No fsck: when the lease has ended, another daemon soon
                 # serves the host, and all is well.
-                log='Adopted',
+                log='The port of the daemon of c1 has not answered|Adopted',
             ),
             self.killed,
-            is_death=True,
         )
 
     @contextlib.contextmanager
@@ -398,8 +388,9 @@ def _look(stage: Stage, views: Views, fault: Fault) -> Seen:
         with fault.during():
             is_slow = fault.name in ('unmapped host',)
             begun_s = time.monotonic() if is_slow else before_s
-            hosts = ('c2', 'c1', 'c3') if fault.is_death else fault.hosts
-            return views.watch(hosts, fault.signs, logs, begun_s, _LOOK_MAX_S)
+            return views.watch(
+                fault.hosts, fault.signs, logs, begun_s, _LOOK_MAX_S
+            )
     except CloudError as exc:
         stage.report.demand(False, f'{fault.name}: broken off', exc)
         return {}
@@ -419,7 +410,7 @@ def _report(stage: Stage, views: Views, fault: Fault, found: Seen) -> None:
     late = [
         f'{view} {_cell(found, view)}'
         for view, seconds in found.items()
-        if seconds is None or seconds > fault.limit_s(view)
+        if seconds is None or seconds > SEEN_MAX_S
     ]
     stage.report.none(f'{fault.name}: not seen in time', late)
 

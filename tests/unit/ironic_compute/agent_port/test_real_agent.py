@@ -40,6 +40,8 @@ _WORKER = textwrap.dedent(
     """
 )
 _SOON_S = 60.0
+# The same for what takes many steps of two agents.
+_LATE_S = 240.0
 _SECRET = 'hunter2'
 
 
@@ -50,9 +52,19 @@ def _free_port() -> int:
 
 
 class _Agent:
-    """A real agent in a folder."""
+    """A real agent in a folder.
 
-    def __init__(self, folder: pathlib.Path, backend_url: str) -> None:
+    :param home: its home host
+    :param options: lines of nova.conf, which begin in ``[DEFAULT]``
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        backend_url: str,
+        home: str = 'c1',
+        options: str = '',
+    ) -> None:
         self.port = _free_port()
         self._folder = folder
         for name, text in (('', _AGENT), ('-worker', _WORKER)):
@@ -60,8 +72,8 @@ class _Agent:
             path.write_text(f'#!{sys.executable}\n{text}')
             path.chmod(0o755)
         folder.joinpath('nova.conf').write_text(
-            '[DEFAULT]\nhost = c1\n'
-            f'transport_url = rabbit://nova:{_SECRET}@127.0.0.1:1/\n'
+            f'[DEFAULT]\nhost = {home}\n'
+            f'transport_url = rabbit://nova:{_SECRET}@127.0.0.1:1/\n{options}'
             f'[ironic]\npassword = {_SECRET}\n'
             f'[placement]\npassword = {_SECRET}\n'
             f'[coordination]\nbackend_url = {backend_url}\n'
@@ -94,9 +106,9 @@ class _Agent:
         finally:
             connection.close()
 
-    def wait_for(self, path: str, pattern: str) -> str:
+    def wait_for(self, path: str, pattern: str, max_s: float = _SOON_S) -> str:
         """Return a page as soon as this is in it."""
-        ends_s, page = time.monotonic() + _SOON_S, ''
+        ends_s, page = time.monotonic() + max_s, ''
         while time.monotonic() < ends_s:
             try:
                 page = self.get(path)[1]
@@ -107,9 +119,9 @@ class _Agent:
             time.sleep(0.1)
         raise AssertionError(f'no {pattern} in {page}')
 
-    def wait_for_log(self, text: str) -> str:
+    def wait_for_log(self, text: str, max_s: float = _SOON_S) -> str:
         """Return the line of the log with this text as soon as it is there."""
-        ends_s = time.monotonic() + _SOON_S
+        ends_s = time.monotonic() + max_s
         while time.monotonic() < ends_s:
             log = self._folder.joinpath('log').read_text()
             for line in log.splitlines():
@@ -251,3 +263,44 @@ def test_an_agent_without_its_backend_is_healthy_and_not_ready(
     finally:
         process.kill()
         process.wait()
+
+
+# What the first of two agents shows of the other one.
+_PUBLISHED = (
+    r'"home": "c2"[^}]*"serving": \[\s*"c2"\s*\],\s*'
+    r'"known": \[\s*"c1",\s*"c2"\s*\][^}]*"port_answers": '
+)
+
+
+def test_a_killed_agent_is_in_the_log_of_the_next_one_and_on_its_port(
+    tmp_path: pathlib.Path,
+) -> None:
+    """As long as it is in the group, which is very long here.
+
+    It is killed when it has published everything, because it leaves the group
+    for a moment to publish: the backend is a folder.
+    """
+    first, second = (_make_member(tmp_path, home) for home in ('c1', 'c2'))
+    processes = [first.start(), second.start()]
+    try:
+        first.wait_for_log('The port of the daemon of c2 answers', _LATE_S)
+        first.wait_for('/api/v1/ring', f'{_PUBLISHED}true', _LATE_S)
+        processes[1].kill()
+        first.wait_for('/api/v1/ring', f'{_PUBLISHED}false', _LATE_S)
+        line = first.wait_for_log('The port of the daemon of c2 has', _LATE_S)
+        assert 'another one serves c2 when its lease has ended' in line
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _make_member(folder: pathlib.Path, home: str) -> _Agent:
+    folder.joinpath(home).mkdir()
+    return _Agent(
+        folder / home,
+        f'file://{folder}/backend?timeout=900',
+        home,
+        'debug = true\nservice_down_time = 200\n'
+        '[coordination]\nlease_term_s = 40\n',
+    )
