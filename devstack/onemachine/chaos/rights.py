@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 import pathlib
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -283,22 +282,11 @@ class _Losses:
         )
 
     def _is_checked(self, rule: str) -> bool:
-        folder = self._layout.folder('agents', HOSTS[0])
-        done = subprocess.run(
-            [
-                self._layout.bin('ironic-compute-status'),
-                f'--config-file={folder}/nova.conf',
-                f'--config-file={folder}/ironic-compute.conf',
-                *('upgrade', 'check'),
-            ],
-            env=self._layout.environment(),
-            capture_output=True,
-            text=True,
-            timeout=300,
+        text = self._views.run(
+            HOSTS[0], 'upgrade', 'check', program='ironic-compute-status'
         )
         # The table wraps its lines, also within a word.
-        words = re.sub(r'[\s|]+', '', done.stdout)
-        return rule in words
+        return rule in re.sub(r'[\s|]+', '', text)
 
     def _sentence(self, ends: Ends, rule: str) -> str:
         """Return the first line of a log that names a rule."""

@@ -171,13 +171,15 @@ class Views:
         found = re.search(rf'^ironic_compute_agent_{name} (\S+)', text, re.M)
         return None if found is None else float(found[1])
 
-    def run(self, host: str, *words: str) -> str:
-        """Return what ``ironic-computectl`` prints on a host."""
+    def run(
+        self, host: str, *words: str, program: str = 'ironic-computectl'
+    ) -> str:
+        """Return what a console script prints on a host."""
         folder = self._layout.folder('agents', host)
         try:
             done = subprocess.run(
                 [
-                    self._layout.bin('ironic-computectl'),
+                    self._layout.bin(program),
                     f'--config-file={folder}/nova.conf',
                     f'--config-file={folder}/ironic-compute.conf',
                     *words,
