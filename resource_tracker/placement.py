@@ -196,12 +196,27 @@ class Placement:
 
     def read_classes_in_use(self, uuid: str) -> frozenset[str]:
         """Return the resource classes of which something is allocated."""
-        usages = self._read_part(uuid, 'usages')['usages']
+        usages, _ = self.read_usages(uuid)
         return frozenset(name for name, used in usages.items() if used)
+
+    def read_usages(self, uuid: str) -> tuple[dict[str, int], int]:
+        """Return how much is allocated of a provider, and its generation.
+
+        Each class of its inventory has an entry, which may be 0.
+        """
+        answer = self._read_part(uuid, 'usages')
+        return dict(answer['usages']), _generation(answer)
 
     def read_consumers(self, uuid: str) -> frozenset[str]:
         """Return the uuids of the consumers with allocations on a provider."""
-        return frozenset(self._read_part(uuid, 'allocations')['allocations'])
+        return self.read_provider_allocations(uuid)[0]
+
+    def read_provider_allocations(
+        self, uuid: str
+    ) -> tuple[frozenset[str], int]:
+        """Return the consumers of a provider, and its generation."""
+        answer = self._read_part(uuid, 'allocations')
+        return frozenset(answer['allocations']), _generation(answer)
 
     def supported_traits(self, traits: Iterable[str]) -> frozenset[str]:
         """Return those of the traits that this Placement accepts.

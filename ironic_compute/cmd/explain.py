@@ -140,7 +140,9 @@ def _placement(evidence: Evidence) -> Placement:
             trait: frozenset(_having(provider, trait))
             for trait in wanted.traits | {COMPUTE_NODE}
         },
-        details={provider.uuid: ProviderDetails(provider, evidence.consumers)},
+        details={
+            provider.uuid: ProviderDetails.of(provider, evidence.consumers)
+        },
     )
 
 

@@ -50,20 +50,19 @@ def find(snapshot: Snapshot) -> list[Finding]:
 
 
 def needs_all_nodes(snapshot: Snapshot) -> bool:
-    """Return whether the nodes of other pools are needed for an answer."""
-    known = snapshot.nodes.keys()
+    """Return whether the nodes of all pools are needed for an answer."""
+    return flavor_checks.lacks_node(snapshot)
+
+
+def nodes_elsewhere(snapshot: Snapshot) -> frozenset[NodeId]:
+    """Return the nodes that Nova or Placement name and the pool has not.
+
+    Whether Ironic has them in another pool is needed for an answer.
+    """
     rows = (r.node for r in snapshot.rows if r.host in snapshot.pool.known)
     places = (node for _, node in server_checks.servers_at_rest(snapshot))
-    named = (*rows, *places, *provider_checks.orphan_providers(snapshot))
-    return any(node not in known for node in named) or (
-        flavor_checks.lacks_node(snapshot)
-    )
-
-
-def nodes_of(findings: Iterable[Finding], snapshot: Snapshot) -> list[NodeId]:
-    """Return the nodes of the pool that findings name, each once."""
-    named = (finding.subject.node for finding in findings)
-    return [n for n in dict.fromkeys(named) if n and n in snapshot.nodes]
+    orphans = provider_checks.orphan_providers(snapshot)
+    return frozenset((*rows, *places, *orphans)) - snapshot.nodes.keys()
 
 
 def confirm(

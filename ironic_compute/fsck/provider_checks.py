@@ -167,7 +167,7 @@ def _wrong_classes(each: _Node, snapshot: Snapshot) -> list[str]:
         if each.provider in uuids
     }
     if each.details is not None and not each.details.consumers:
-        found |= each.details.provider.inventories.keys()
+        found |= each.details.classes
     return sorted(found - {wanted})
 
 
@@ -189,18 +189,13 @@ def _of_unusable(
             each.subject,
             f'Placement offers node {each.facts.uuid}, but {reason}',
         )
-    elif each.details is not None and _is_unreserved(each.details):
+    elif each.details is not None and each.details.is_reserved is False:
         yield Finding(
             catalogue.NOT_RESERVED,
             each.subject,
             f'Node {each.facts.uuid} is not reserved in Placement, but '
             f'{reason}',
         )
-
-
-def _is_unreserved(details: ProviderDetails) -> bool:
-    inventories = details.provider.inventories.values()
-    return any(not inventory.get('reserved') for inventory in inventories)
 
 
 def _of_usable(each: _Node) -> Iterator[Finding]:
@@ -215,7 +210,7 @@ def _of_usable(each: _Node) -> Iterator[Finding]:
         if each.details.consumers:
             return
         name = each.wanted.inventory.resource_class
-        has_it = name in each.details.provider.inventories
+        has_it = name in each.details.classes
         why = 'it is reserved' if has_it else f'it has no {name}'
     yield Finding(
         catalogue.NOT_OFFERED,

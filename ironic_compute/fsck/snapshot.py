@@ -46,7 +46,7 @@ class Row:
 class Server(ServerRow):
     """An Instance of Nova, which may be deleted.
 
-    :param changed_at_s: in seconds since 1970
+    :param changed_at_s: in seconds since 1970; a delete is a change, too
     :param requests_node: it has a bare metal flavor; None: not read
     """
 
@@ -92,10 +92,33 @@ class Flavor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProviderDetails:
-    """A provider that was read by itself, because something is odd."""
+    """A provider that was read by itself, because something is odd.
 
-    provider: KnownProvider
+    :param consumers: the consumers of its allocations
+    :param classes: those of its inventory; none if only the consumers were
+        read, because there are some
+    :param is_reserved: whether all of its inventory is; None: not read
+    """
+
+    uuid: str
+    generation: int
     consumers: frozenset[str]
+    classes: frozenset[str] = frozenset()
+    is_reserved: bool | None = None
+
+    @classmethod
+    def of(
+        cls, provider: KnownProvider, consumers: frozenset[str]
+    ) -> 'ProviderDetails':
+        """Return the details of a provider that was read as a whole."""
+        inventories = provider.inventories
+        return cls(
+            provider.uuid,
+            provider.generation,
+            consumers,
+            frozenset(inventories),
+            all(each.get('reserved') for each in inventories.values()),
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,11 +126,13 @@ class Placement:
     """The providers, by their uuid.
 
     :param names: the name of each provider
+    :param generations: the generation of each, as listed with the names
     :param offered: the providers with a free unit, by resource class
     :param with_trait: the providers with a trait, by trait
     """
 
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    generations: Mapping[str, int] = dataclasses.field(default_factory=dict)
     offered: Mapping[str, frozenset[str]] = dataclasses.field(
         default_factory=dict
     )
@@ -121,9 +146,10 @@ class Placement:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OtherNodes:
-    """All nodes of Ironic, also of other pools, with the fields of a list.
+    """Nodes of Ironic, also of other pools, with the fields of a list.
 
-    :param nodes: the resource class of each node
+    :param nodes: the resource class of each node; either of all nodes, or of
+        those that Nova or Placement name and the pool has not
     :param traits: the traits of the nodes of each resource class
     """
 
@@ -137,7 +163,7 @@ class Snapshot:
 
     :param now_s: when it was read, in seconds since 1970
     :param nodes: the nodes of the pool in Ironic
-    :param all_nodes: all nodes of Ironic; None: not needed, or Ironic does not
+    :param all_nodes: nodes of all pools; None: not needed, or Ironic does not
         show the nodes of all projects
     :param vifs: the VIFs of nodes; empty unless all ports were listed
     :param volume_targets: the uuids of the volume targets of nodes

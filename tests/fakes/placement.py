@@ -114,10 +114,28 @@ class FakePlacement:
         self._arrive('in_use', uuid)
         return frozenset(self._present(uuid).allocations.values())
 
+    def read_usages(self, uuid: str) -> tuple[dict[str, int], int]:
+        """Return what is allocated of each class, and the generation."""
+        self._arrive('usages', uuid)
+        with self._lock:
+            present = self._present(uuid)
+            used = list(present.allocations.values())
+            found = {name: used.count(name) for name in present.inventories}
+            return found, present.generation
+
     def read_consumers(self, uuid: str) -> frozenset[str]:
         """Return the consumers that have allocations on a provider."""
         self._arrive('consumers', uuid)
         return frozenset(self._present(uuid).allocations)
+
+    def read_provider_allocations(
+        self, uuid: str
+    ) -> tuple[frozenset[str], int]:
+        """Return the consumers of a provider, and its generation."""
+        self._arrive('allocations', uuid)
+        with self._lock:
+            present = self._present(uuid)
+            return frozenset(present.allocations), present.generation
 
     def read_aggregates(self, uuid: str) -> tuple[frozenset[str], int]:
         """Return the aggregates of a provider, and its generation."""

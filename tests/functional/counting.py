@@ -5,7 +5,7 @@ import collections
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import sqlalchemy
@@ -26,6 +26,7 @@ _OURS = (
     'services',
     'stray',
 )
+_NO_REQUESTS = frozenset({'set_meter', 'is_in_pool', 'check_pool'})
 
 
 def name_of(module: str, code: types.CodeType) -> str:
@@ -61,19 +62,49 @@ class Counted(NoMeter):
         self.requests.append((method, what))
 
 
+class CountedIronic:
+    """Counts the requests to an Ironic, which are the calls of methods.
+
+    :param without: methods that are not counted
+    """
+
+    def __init__(self, ironic: Any, without: Set[str] = frozenset()) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._ironic = ironic
+        self._without = without | _NO_REQUESTS
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute; the calls of a method are counted."""
+        found = getattr(self._ironic, name)
+        if not callable(found) or name in self._without:
+            return found
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.counts[name] += 1
+            return found(*args, **kwargs)
+
+        return counted
+
+
 def count_rpcs(
     add_cleanup: Callable[..., None],
+    threads: tuple[str, ...] = _OURS,
+    causes: tuple[str, ...] = ('',),
 ) -> collections.Counter[str]:
-    """Count the RPCs of each thread of a worker from now on, by cause.
+    """Count the RPCs of some threads from now on, by cause.
 
     In one process each RPC to nova-conductor is a transaction.
+
+    :param threads: how their names begin; by default those of a worker
+    :param causes: how the names of the causes to count begin
     """
     counts: collections.Counter[str] = collections.Counter()
 
     def begin(connection: Any) -> None:
-        name = threading.current_thread().name
-        if name.startswith(_OURS) and (cause := _cause()):
-            counts[cause] += 1
+        if threading.current_thread().name.startswith(threads):
+            cause = _cause()
+            if cause is not None and cause.startswith(causes):
+                counts[cause] += 1
 
     sqlalchemy.event.listen(sqlalchemy.Engine, 'begin', begin)
     add_cleanup(sqlalchemy.event.remove, sqlalchemy.Engine, 'begin', begin)

@@ -16,7 +16,12 @@ from typing import Any
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from tests.functional import pool
-from tests.functional.counting import Counted, count_rpcs, name_of
+from tests.functional.counting import (
+    Counted,
+    CountedIronic,
+    count_rpcs,
+    name_of,
+)
 
 _LONG_S = 600.0
 # Longer than any batch, delay or repetition of what follows a change.
@@ -29,27 +34,6 @@ _PERIODIC_RPCS = frozenset(
     # first follows a start by some seconds.
     for f in (ServiceDirectory.read_records, InterruptedTasks._list_servers)
 )
-_NO_REQUESTS = frozenset({'set_meter', 'is_in_pool', 'check_pool'})
-
-
-class CountedIronic:
-    """Counts the requests to an Ironic, which are the calls of methods."""
-
-    def __init__(self, ironic: pool.LivingIronic) -> None:
-        self.counts: collections.Counter[str] = collections.Counter()
-        self._ironic = ironic
-
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute; the calls of a method are counted."""
-        found = getattr(self._ironic, name)
-        if not callable(found) or name in _NO_REQUESTS | _PERIODIC:
-            return found
-
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            self.counts[name] += 1
-            return found(*args, **kwargs)
-
-        return counted
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,7 +120,7 @@ class CostsTest(pool.PoolTestCase):
         if not isinstance(pool.TheCloud.ironic, CountedIronic):
             self.rpcs = count_rpcs(self.addCleanup)
             self.meter = pool.TheCloud.placement._meter = Counted()
-            self.counted = CountedIronic(pool.TheCloud.ironic)
+            self.counted = CountedIronic(pool.TheCloud.ironic, _PERIODIC)
             pool.TheCloud.ironic = self.counted  # type: ignore[assignment]
         return super().start_compute(host, manager)
 

@@ -171,6 +171,18 @@ def test_what_is_in_use_can_be_read(placement, node):
     assert placement.read_consumers(node) == {consumer}
 
 
+def test_use_is_read_with_the_generation(placement, node):
+    """An allocation raises it, and a class without one shows as unused."""
+    usages, before = placement.read_usages(node)
+    assert usages == {GOLD: 0}
+    consumer = _new_uuid()
+    placement.allocate(node, consumer, GOLD)
+    usages, after = placement.read_usages(node)
+    assert usages == {GOLD: 1}
+    assert placement.read_provider_allocations(node) == ({consumer}, after)
+    assert after > before
+
+
 def test_provider_in_use_cannot_be_deleted(placement, node):
     """A provider can be deleted only without an allocation."""
     free = _new_uuid()

@@ -74,6 +74,10 @@ CALLS: Mapping[str, Call] = {
         NODE
     ),
     'read_consumers': lambda placement: placement.read_consumers(NODE),
+    'read_provider_allocations': (
+        lambda placement: placement.read_provider_allocations(NODE)
+    ),
+    'read_usages': lambda placement: placement.read_usages(NODE),
     'supported_traits': lambda placement: placement.supported_traits(
         ['HW_CPU_X86_AVX']
     ),

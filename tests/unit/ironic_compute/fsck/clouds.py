@@ -72,7 +72,7 @@ def details(
 
     :param inventories: what is reserved of each class
     """
-    return ProviderDetails(
+    return ProviderDetails.of(
         KnownProvider(
             node,
             generation=1,
@@ -158,5 +158,5 @@ def with_traits(
 
 def with_details(*read: ProviderDetails, base: Snapshot = DEEP) -> Snapshot:
     """Return a cloud in which some providers were read and differ."""
-    found = {each.provider.uuid: each for each in read}
+    found = {each.uuid: each for each in read}
     return with_placement(base, details={**base.placement.details, **found})

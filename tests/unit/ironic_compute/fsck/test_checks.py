@@ -422,8 +422,8 @@ def test_unlisted_nodes_are_never_called_gone() -> None:
         CLEAN, rows=(*_ROWS, Row(OTHER, OTHER, C1)), all_nodes=None
     )
     assert checks.find(snapshot) == []
-    assert checks.needs_all_nodes(snapshot)
-    assert not checks.needs_all_nodes(change(CLEAN, all_nodes=None))
+    assert checks.nodes_elsewhere(snapshot) == {OTHER}
+    assert not checks.nodes_elsewhere(change(CLEAN, all_nodes=None))
 
 
 def test_only_what_both_looks_show_is_confirmed() -> None:

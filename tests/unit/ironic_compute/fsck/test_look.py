@@ -13,7 +13,7 @@ from ironic_compute.fsck.look import Looker
 from ironic_compute.fsck.placement_reader import PlacementReader
 from ironic_compute.fsck.snapshot import PoolHosts, Row, Server, Service
 from resource_tracker.delta import Create, PutInventories, PutTraits
-from resource_tracker.node import NodeId
+from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.provider import COMPUTE_NODE
 from tests.fakes.clock import ManualClock
 from tests.fakes.ironic import FakeIronic
@@ -36,7 +36,16 @@ class Ironic(FakeIronic):
     def list_nodes(self, limit: int) -> tuple[Any, ...]:
         """List the nodes of the pool."""
         self.lists += ['pool'] * (len(self.nodes) // limit + 1)
-        return tuple(f for f in self.nodes.values() if not f.conductor_group)
+        return tuple(filter(self.is_in_pool, self.nodes.values()))
+
+    def is_in_pool(self, facts: NodeFacts) -> bool:
+        """Return whether a node has no conductor group."""
+        return not facts.conductor_group
+
+    def read_node(self, node: str) -> NodeFacts:
+        """Read a node."""
+        self.lists.append('node')
+        return super().read_node(node)
 
     def list_nodes_of_all_pools(self) -> Any:
         """List all nodes."""
@@ -60,6 +69,11 @@ class Nova:
     def read_rows(self) -> tuple[Row, ...]:
         """Return all rows."""
         return tuple(self.rows.values())
+
+    def read_rows_by_uuid(self, uuids: Iterable[str]) -> tuple[Row, ...]:
+        """Return some rows."""
+        wanted = set(uuids)
+        return tuple(r for r in self.rows.values() if r.uuid in wanted)
 
     def read_servers(self, hosts: Iterable[Host]) -> dict[str, Server]:
         """Return the servers of some hosts."""
@@ -228,7 +242,7 @@ def test_provider_that_vanishes_while_it_is_read_is_left_out(
         cloud.placement.write(PutInventories(node, {}), generation)
 
     def vanish(kind: str, uuid: str) -> None:
-        if kind == 'read':
+        if kind == 'usages':
             cloud.placement.providers.pop(gone, None)
 
     cloud.placement.on_request = vanish
