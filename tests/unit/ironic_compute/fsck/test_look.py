@@ -76,8 +76,8 @@ class Nova:
         return tuple(r for r in self.rows.values() if r.uuid in wanted)
 
     def read_servers(self, hosts: Iterable[Host]) -> dict[str, Server]:
-        """Return the servers of some hosts."""
-        wanted = set(hosts)
+        """Return the servers of some hosts, and those without one."""
+        wanted = {None, *hosts}
         return {
             u: s
             for u, s in self.servers.items()

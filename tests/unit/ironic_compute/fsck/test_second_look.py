@@ -337,6 +337,51 @@ def test_server_that_goes_on_is_none(cloud: Cloud) -> None:
     assert cloud.look() == []
 
 
+def test_server_costs_one_request_to_placement(cloud: Cloud) -> None:
+    """It should have an allocation, so this is what is read."""
+    node = cloud.nodes[0]
+    cloud.ironic.change(node, instance_uuid='s', provision_state='active')
+    _reserve(cloud, node)
+    cloud.placement.providers[node].allocations['s'] = GOLD
+    _delete_server(cloud, 's', 0.0)
+    cloud.placement.requests.clear()
+    assert cloud.look() == [
+        ('allocation-without-server', node),
+        ('deleted-server-on-node', node),
+    ]
+    assert _requests(cloud)['allocations'] == 1
+    assert _requests(cloud)['usages'] == 0
+
+
+def test_build_that_gets_a_host_is_none(cloud: Cloud) -> None:
+    """A server that is on no node is read again, too."""
+    build = clouds.server(
+        uuid='b',
+        host=None,
+        node=None,
+        vm_state='building',
+        requests_node=True,
+    )
+    cloud.nova.servers['b'] = build
+    assert cloud.look() == [('lost-build', 'None')]
+    ended = dataclasses.replace(build, vm_state='error')
+    cloud.on_wait = lambda: cloud.nova.servers.update(b=ended)
+    assert cloud.look() == []
+
+
+def test_orphan_that_is_no_node_any_more_is_none(cloud: Cloud) -> None:
+    """The list by which a provider looks like that of a node is read again."""
+    ghost = NodeId('ghost')
+    cloud.offer(ghost)
+
+    def strip() -> None:
+        generation = cloud.placement.providers[ghost].generation
+        cloud.placement.write(PutTraits(ghost, frozenset()), generation)
+
+    cloud.on_wait = strip
+    assert cloud.look() == []
+
+
 def test_user_of_ironic_beside_nova_is_none(cloud: Cloud) -> None:
     """Its allocation is read, and explains what has the node."""
     node = cloud.nodes[0]
