@@ -6,6 +6,7 @@
 ``--probe-placement`` it writes: a provider in Placement, which it deletes.
 """
 
+import functools
 import logging as py_logging
 import pathlib
 import sys
@@ -62,6 +63,17 @@ PROBE_OPT = cfg.BoolOpt(
 class Checks(upgradecheck.UpgradeCommands):
     """The upgrade checks of this project."""
 
+    @functools.cached_property
+    def _members(self) -> tuple[Member, ...] | hashring.errors.HashringError:
+        """The daemons of this pool, or why they cannot be read.
+
+        They are read once, because a backend may be silent for seconds.
+        """
+        try:
+            return _read_members()
+        except hashring.errors.HashringError as exc:
+            return exc
+
     def check(self) -> upgradecheck.Code:
         """Run all checks, if each of our options has a value that is valid."""
         try:
@@ -85,10 +97,9 @@ class Checks(upgradecheck.UpgradeCommands):
     def _check_coordination(self) -> upgradecheck.Result:
         """Check the backend; warn if daemons of the pool have another term."""
         ours_s = CONF.coordination.lease_term_s
-        try:
-            members = _read_members()
-        except hashring.errors.HashringError as exc:
-            return _failure(exc)
+        members = self._members
+        if isinstance(members, hashring.errors.HashringError):
+            return _failure(members)
         others = [m for m in members if m.lease_term_s not in (0.0, ours_s)]
         if not others:
             return _success(f'{len(members)} daemons of this pool are up')
@@ -102,10 +113,9 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def _check_nova(self) -> upgradecheck.Result:
         """Check RabbitMQ, nova-conductor, and who serves the pool's hosts."""
-        try:
-            members = _read_members()
-        except hashring.errors.HashringError as exc:
-            return _failure(exc)
+        members = self._members
+        if isinstance(members, hashring.errors.HashringError):
+            return _failure(members)
         hosts = {Host(CONF.host), *all_hosts(members)}
         found = nova_hosts.read_soon(hosts, _NOVA_TIMEOUT_S)
         if isinstance(found, NovaRefused):
@@ -125,10 +135,9 @@ class Checks(upgradecheck.UpgradeCommands):
         )
         if not options.use_notifications:
             return _success(f'use_notifications is false: {cost}')
-        try:
-            members = _read_members()
-        except hashring.errors.HashringError as exc:
-            return _failure(exc)
+        members = self._members
+        if isinstance(members, hashring.errors.HashringError):
+            return _failure(members)
         served = {host for member in members for host in member.serving}
         found = try_soon(
             lambda: notification_check.read_problems(CONF, served),
