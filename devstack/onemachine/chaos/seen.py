@@ -137,6 +137,7 @@ class _Faults:
                 metrics='ironic_compute_agent_ring_agreed 0'
                 '|findings{check="rings-differ"} 1',
                 alert='IronicComputeRingDisagreement',
+                ctl=(('pool', 'show'), r'Rings agree \| no'),
                 fsck='rings-differ',
                 log='has not agreed on its hosts',
             ),
