@@ -145,6 +145,13 @@ _OF_AGENT = (
     _coordination('lease_margin_s', 9, 'lease_margin_s is 9'),
     _coordination('half_alive_s', 3, 'half_alive_s is 3'),
     _coordination('restart_grace_s', 300, 'restart_grace_s is 300'),
+    _coordination('adopt_step_s', 0.5, 'adopt_step_s is 0.5'),
+    _coordination('drain_timeout_s', 0, 'drain_timeout_s in FILE'),
+    _coordination('loop_interval_s', 9, 'loop_interval_s in FILE'),
+    _coordination('restart_grace_s', -1, 'restart_grace_s in FILE'),
+    _ours('delta_interval_s', 'x', '[ironic_compute] delta_interval_s in'),
+    _ours('use_notifications', 'x', '[ironic_compute] use_notifications in'),
+    _ours('fork_workers', 'x', '[ironic_compute] fork_workers in FILE'),
     _ours('state_path', '/etc/hostname', '[ironic_compute] state_path is'),
     Mistake(
         'host with a space',
