@@ -196,8 +196,6 @@ def _fast() -> list[Job]:
     quick = ('-m', 'not slow')
     return [
         *_coordination('not slow'),
-        # The longest job; another one would wait for it at the end.
-        _pytest('units of ironic_compute', *quick, units),
         *_functional('functional core', core, 2),
         _pytest(
             'contracts of Ironic and Placement',
@@ -205,6 +203,7 @@ def _fast() -> list[Job]:
             *('--ignore', 'tests/contract/coordination'),
             *('--ignore', 'tests/contract/rabbitmq'),
         ),
+        _pytest('units of ironic_compute', *quick, units),
         _pytest(
             'other units, tidy, transcripts, mutants',
             *quick,
