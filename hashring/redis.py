@@ -85,7 +85,7 @@ class MasterSearch:
     @classmethod
     def of(cls, client: Any) -> 'MasterSearch | None':
         """Take the place of a client's search; None without Sentinels."""
-        manager = getattr(client.connection_pool, 'sentinel_manager', None)
+        manager = _manager(client)
         if manager is None:
             return None
         search = cls(manager)
@@ -105,7 +105,7 @@ class MasterSearch:
         """
         refusals: list[Exception] = []
         count, first = len(self._sentinels), self._first
-        for number in (n % count for n in range(first, first + count)):
+        for number in (*range(first, count), *range(first)):
             try:
                 state = self._sentinels[number].sentinel_masters().get(name)
             # The next Sentinel may answer, whatever is wrong with this one.
@@ -162,9 +162,14 @@ def confirm(driver: Any) -> bool:
     return bool(confirmed_count) or not _has_replicas(driver._client)
 
 
+def _manager(client: Any) -> Any:
+    """Return the library's ``Sentinel``; None if the client has none."""
+    return getattr(client.connection_pool, 'sentinel_manager', None)
+
+
 def _sentinels(client: Any) -> Any:
     """Return the clients of the Sentinels, if there are any."""
-    manager = getattr(client.connection_pool, 'sentinel_manager', None)
+    manager = _manager(client)
     return () if manager is None else manager.sentinels
 
 
