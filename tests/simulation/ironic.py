@@ -211,15 +211,12 @@ class Ironic:
         if failed:
             self._world.excuse(server, 'Ironic failed the deploy')
             self._world.tasks.excuse(server, 'Ironic failed the deploy')
-        self._world.kernel.later(
-            rng.choice((2.0, 10.0, 30.0)),
-            lambda: self._end_deploy(node, end),
-        )
+        self._end_deploy(node, rng.choice((2.0, 10.0, 30.0)), end)
 
-    def _end_deploy(self, node: NodeId, end: str) -> None:
+    def _end_deploy(self, node: NodeId, delay_s: float, end: str) -> None:
         """End a deploy; the machine of a server that was deployed is on."""
         power = self._power('power on') if end == 'active' else {}
-        self._pass(node, 'deploying', end, **power)
+        self._end_later(node, delay_s, end, **power)
 
     def _power(self, power_state: str) -> dict[str, Any]:
         """Return the power fields of a node; none in worlds without tasks."""
@@ -243,12 +240,8 @@ class Ironic:
         failed = tasks.occurs('rebuild fails')
         if failed:
             tasks.excuse(server, 'Ironic failed the rebuild')
-        self._world.kernel.later(
-            tasks.choose(10.0, 30.0),
-            lambda: self._end_deploy(
-                node, 'deploy failed' if failed else 'active'
-            ),
-        )
+        end = 'deploy failed' if failed else 'active'
+        self._end_deploy(node, tasks.choose(10.0, 30.0), end)
 
     def set_power(
         self, request: SentRequest, node: NodeId, target: str, server: str
@@ -315,10 +308,8 @@ class Ironic:
             **self._power('power off'),
         )
         self._world.nova.servers[server].has_left = True
-        self._world.kernel.later(
-            self._world.rng.choice((1.0, 8.0)),
-            lambda: self._pass(node, 'cleaning', _DEPLOYABLE),
-        )
+        delay_s = self._world.rng.choice((1.0, 8.0))
+        self._end_later(node, delay_s, _DEPLOYABLE)
 
     def reboot(self, request: SentRequest, node: NodeId, server: str) -> None:
         if self.node(node).instance_uuid != server:
@@ -333,13 +324,22 @@ class Ironic:
         self._world.moves.check_served(request, server)
         self._world.log(f'{request.sender} attaches to {server} on {node}')
 
-    def _pass(
-        self, node: NodeId, before: str, after: str, **more: Any
+    def _end_later(
+        self, node: NodeId, delay_s: float, end: str, **more: Any
     ) -> None:
-        if node in self.nodes and self.nodes[node].provision_state == before:
-            is_error = after == ProvisionState.DEPLOYFAIL.value
-            event = 'provision_set.error' if is_error else 'provision_set.end'
-            self.change(node, event, provision_state=after, **more)
+        """End what the node has begun; nothing if it was aborted by then."""
+        began = self.machines[node].provision_updated_at
+
+        def pass_on() -> None:
+            if node not in self.nodes:
+                return
+            if self.machines[node].provision_updated_at == began:
+                is_error = end == ProvisionState.DEPLOYFAIL.value
+                event = 'error' if is_error else 'end'
+                state = {'provision_state': end, **more}
+                self.change(node, f'provision_set.{event}', **state)
+
+        self._world.kernel.later(delay_s, pass_on)
 
 
 _ALL_NODES = NodePool()
