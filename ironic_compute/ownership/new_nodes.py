@@ -10,7 +10,7 @@ target asks it for the node. ``rebalance`` calls this module in each round,
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -65,6 +65,7 @@ class NewNodes:
 
     :param unheld: the nodes whose rows are to be read
     :param foreign: the hosts outside the pool that rows name
+    :param request_read: makes the feed read a node from Ironic again soon
     :param moves: notes each orphan that this host takes
     """
 
@@ -77,6 +78,7 @@ class NewNodes:
     _clock: Clock
     _pace: Pace
     _writers: RowWriters
+    _request_read: Callable[[NodeId], None]
     _moves: MoveLog = attrs.field(factory=NoMoveLog)
 
     def __attrs_post_init__(self) -> None:
@@ -245,6 +247,9 @@ class NewNodes:
     ) -> None:
         """Hold a node; store its facts unless it was marked missing meanwhile.
 
+        A node that was marked missing is read again, because nothing else
+        would read it before the next audit, and the 404 may have been wrong.
+
         The facts are removed from the waiting lists, because the feed delivers
         a held node to ``HeldNodes`` only. Facts left in a list would get old,
         and a later pass would replace newer ones by them.
@@ -255,6 +260,8 @@ class NewNodes:
         # ``HeldNodes``, because the node is held now.
         if self._unheld.is_placing(facts.uuid):
             self._held_nodes.accept_facts(newest)
+        else:
+            self._request_read(facts.uuid)
 
     def _create(
         self, facts: NodeFacts, read: _RowsRead, service_id: int

@@ -327,6 +327,7 @@ class Components:
             tenure.clock,
             pace,
             self.row_writers,
+            lambda node: self.feed.request_read(node),
             self.moves,
         )
         self.rebalancer = Rebalancer(

@@ -270,6 +270,7 @@ class ComputeWorker(Worker):
             self.clock,
             pace,
             writers,
+            lambda node: self.feed.request_read(node),
         )
         self.rebalancer = makeup.rebalancer(
             self.held_nodes,

@@ -201,6 +201,7 @@ class One:
             cloud.clock,
             pace,
             writers,
+            self.reads_requested.append,
             self.moves,
         )
         self.rebalancer = Rebalancer(

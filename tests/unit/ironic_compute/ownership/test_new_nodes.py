@@ -293,6 +293,28 @@ def test_missing_node_is_not_taken(cloud: Cloud) -> None:
     assert set(cloud.providers) == set(cloud.nodes) - {gone}
 
 
+def test_node_that_gets_a_404_while_its_row_is_created_is_read_again(
+    cloud: Cloud,
+) -> None:
+    """After a wrong 404, nobody offered it until the next audit."""
+    one, node = cloud.hosts[C1], NodeId('node-000')
+    create = cloud.nova.create_row
+
+    def meanwhile(*arguments: Any) -> Any:
+        if arguments[1] == node:
+            one.node_changes.mark_missing(node)
+        return create(*arguments)
+
+    cloud.nova.create_row = meanwhile  # type: ignore[method-assign]
+    one.new_nodes.reset_from_list(cloud.nodes)
+    cloud.rounds(one, 3)
+    assert one.reads_requested == [node]
+    assert set(cloud.providers) == set(cloud.nodes) - {node}
+    one.node_changes.mark_present(node)
+    one.node_changes.node_changed(cloud.nodes[node])
+    assert set(cloud.providers) == set(cloud.nodes)
+
+
 def test_node_given_while_its_row_is_read_is_held(
     cloud: Cloud,
 ) -> None:

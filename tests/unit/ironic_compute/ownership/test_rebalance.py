@@ -86,6 +86,7 @@ def _rebalancer(rows: _Rows, services: Any) -> Rebalancer:
         clock,
         pace,
         writers,
+        lambda node: None,
     )
     return Rebalancer(
         held_nodes,

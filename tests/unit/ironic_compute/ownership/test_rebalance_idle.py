@@ -95,6 +95,7 @@ def rebalancer(pool):
         ManualClock(),
         pace,
         writers,
+        lambda node: None,
     )
     yield Rebalancer(
         held_nodes,
