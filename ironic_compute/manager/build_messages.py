@@ -199,9 +199,7 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             networks = request['requested_networks']
             if not self.undo_interrupted_build(context, instance, networks):
                 return False
-        if _may_repeat(request['filter_properties']):
-            return self._has_allocation(instance, request)
-        return True
+        return message is None or self._has_allocation(instance, request)
 
     def _has_allocation(
         self, instance: Any, request: Mapping[str, Any]
@@ -213,6 +211,10 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         ended before the build was sent there, so it is sent again: a host
         that gets a build twice builds once. Otherwise the scheduler chooses a
         node.
+
+        This is asked of each message. RabbitMQ does not say that it is
+        delivered again if its sender lost the connection and sent it twice:
+        to a worker that has started meanwhile, the second one is the first.
         """
         context = request['context']
         nodes = self.list_allocated_nodes(context, instance.uuid)

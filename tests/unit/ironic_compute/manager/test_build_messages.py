@@ -218,7 +218,7 @@ def test_first_delivery_of_a_build_undoes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No host has begun the build."""
-    manager = _Redelivered(nodes=())
+    manager = _Redelivered()
     built = _build_again(manager, UNBUILT, monkeypatch, is_redelivered=False)
     assert built == ['s1']
     assert not manager.undone
@@ -236,18 +236,22 @@ def test_redelivered_build_without_an_allocation_is_scheduled_anew(
 
 
 @pytest.mark.parametrize(
-    'properties', [{HOPS: 1}, {'retry': {'num_attempts': 2}}]
+    'properties', [{}, {HOPS: 1}, {'retry': {'num_attempts': 2}}]
 )
 @pytest.mark.parametrize(
     ('nodes', 'built'), [((), []), (('n1',), ['s1']), (('n2',), [])]
 )
-def test_build_that_was_sent_on_may_have_been_delivered_twice(
+def test_build_that_was_sent_twice_is_done_on_the_allocated_node(
     nodes: tuple[str, ...],
     built: list[str],
     properties: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first host may have given the allocation up before it ended."""
+    """A host may have given the allocation up before it ended.
+
+    The sender of a message may have lost its connection and sent it again, or
+    the host that has sent the build on had got its message twice.
+    """
     manager = _Redelivered(nodes=nodes)
     arguments = (*_ARGUMENTS[:2], properties, *_ARGUMENTS[3:])
     assert built == _build_again(
