@@ -12,6 +12,8 @@ import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
 
+from oslo_utils import strutils
+
 from hashring import errors
 from hashring.group import Traits
 
@@ -75,6 +77,16 @@ _OTHERS_OF_ZOOKEEPER = (
     *('keyfile_password', 'connection_retry', 'command_retry'),
 )
 
+# Options that are true or false. tooz takes any other word for false.
+FLAGS = frozenset(
+    {
+        *('ssl', 'sentinel_ssl', 'retry_on_timeout', 'socket_keepalive'),
+        *('use_ssl', 'verify_certs', 'ssl_check_hostname', 'randomize_hosts'),
+    }
+)
+# The files of Redis's client, for Redis and its Sentinels alike.
+TLS_FILES = ('ssl_ca_certs', 'ssl_certfile', 'ssl_keyfile')
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Kind:
@@ -107,6 +119,8 @@ _OF_ZOOKEEPER = frozenset({'zookeeper', 'kazoo'})
 WITHOUT_GROUPS = frozenset(
     {'mysql', 'postgresql', 'pgsql', 'ipc', 'kubernetes'}
 )
+# Schemes that Redis's own client knows, and what to write here.
+_OTHER_SCHEMES = {'rediss': 'redis://HOST:PORT?ssl=true'}
 _CURE = (
     'use etcd3+http://HOST:2379, zookeeper://HOST:2181, '
     'redis://HOST:6379 or memcached://HOST:11211, or file:///FOLDER for a '
@@ -151,10 +165,20 @@ class Backend:
     @property
     def has_sentinel(self) -> bool:
         """Whether Sentinel names the server of Redis to be used."""
+        return self.scheme == 'redis' and 'sentinel' in self._options
+
+    def has(self, option: str) -> bool:
+        """Whether the URL sets this option."""
+        return option in self._options
+
+    def is_on(self, flag: str) -> bool:
+        """Whether this option of the URL is true."""
+        return _is_on(self._options, flag)
+
+    @property
+    def _options(self) -> Mapping[str, str]:
         query = urllib.parse.urlsplit(self.url).query
-        return self.scheme == 'redis' and 'sentinel' in dict(
-            urllib.parse.parse_qsl(query)
-        )
+        return dict(urllib.parse.parse_qsl(query))
 
     @property
     def credentials(self) -> Credentials | None:
@@ -200,7 +224,9 @@ def parse(url: str, *, term_s: float) -> Backend:
     _check_place(parts)
     _check_credentials(parts)
     _check_names(parts.query, sorted(kind.all_options))
+    _check_flags(parts.query)
     _check_sentinel(parts.query)
+    _check_tls(parts.query)
     query = _completed(parts.query, kind.options, int(term_s))
     if parts.scheme in _OF_ZOOKEEPER:
         query = _with_fixed_order(query)
@@ -219,8 +245,10 @@ def _kind(scheme: str) -> _Kind:
             f'{OPTION} is {scheme}://, a backend that knows no groups, so '
             f'agents could not see each other: {_CURE}.'
         )
+    other = _OTHER_SCHEMES.get(scheme)
+    cure = f'write {other}' if other else _CURE
     raise errors.BackendRefused(
-        f'{OPTION} has the unknown scheme "{scheme}": {_CURE}.'
+        f'{OPTION} has the unknown scheme "{scheme}": {cure}.'
     )
 
 
@@ -239,8 +267,11 @@ def _check_place(parts: urllib.parse.SplitResult) -> None:
 
 def _check_credentials(parts: urllib.parse.SplitResult) -> None:
     """Refuse a password that tooz would ignore, or send as another one."""
-    if '@' in parts.path and parts.scheme != 'file':
-        # The password has a slash. What comes before is taken for the server.
+    names = dict(urllib.parse.parse_qsl(parts.query, keep_blank_values=True))
+    is_cut = '@' in parts.path or any('@' in name for name in names)
+    if is_cut and parts.scheme != 'file':
+        # The password has a slash or a question mark. What comes before is
+        # taken for the server, and the rest would be shown.
         raise errors.BackendRefused(f'{OPTION} is not a URL {_URL_CURE}.')
     if '@' not in parts.netloc:
         return
@@ -267,12 +298,60 @@ def _check_names(query: str, known: Sequence[str]) -> None:
     """Refuse an option that tooz would ignore, such as a misspelt one."""
     for name, _value in urllib.parse.parse_qsl(query, keep_blank_values=True):
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1, _SIMILAR)
-            cure = f'write {near[0]}' if near else 'remove it'
+            cure = _cure_of_name(name, known)
             raise errors.BackendRefused(
                 f'{OPTION} sets {name}, an option that this backend does not '
                 f'have: {cure}, or use one of {", ".join(known)}.'
             )
+
+
+def _cure_of_name(name: str, known: Sequence[str]) -> str:
+    shared = name.removeprefix('sentinel_')
+    if shared in TLS_FILES and shared in known:
+        return f'write {shared}, which is for Sentinels, too'
+    near = difflib.get_close_matches(name, known, 1, _SIMILAR)
+    return f'write {near[0]}' if near else 'remove it'
+
+
+def _check_flags(query: str) -> None:
+    """Refuse a word that is neither true nor false.
+
+    A misspelt one would switch off TLS, or the check of certificates.
+    """
+    for name, value in urllib.parse.parse_qsl(query, keep_blank_values=True):
+        if name not in FLAGS:
+            continue
+        try:
+            strutils.bool_from_string(value, strict=True)
+        except ValueError:
+            raise errors.BackendRefused(
+                f'{OPTION} sets {name}={value}, which is neither true nor '
+                f'false: correct it, or remove {name} from the URL.'
+            ) from None
+
+
+def _is_on(options: Mapping[str, str], flag: str) -> bool:
+    return bool(strutils.bool_from_string(options.get(flag, '')))
+
+
+def _check_tls(query: str) -> None:
+    """Refuse files of Redis's client that would have no effect."""
+    options = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+    files = [name for name in TLS_FILES if name in options]
+    if not files:
+        return
+    if not (_is_on(options, 'ssl') or _is_on(options, 'sentinel_ssl')):
+        both = 'ssl=true&sentinel_ssl=true'
+        raise errors.BackendRefused(
+            f'{OPTION} sets {files[0]}, but not ssl=true, so nothing would be '
+            f'encrypted: add {both if "sentinel" in options else "ssl=true"}, '
+            f'or remove {files[0]}.'
+        )
+    if 'ssl_keyfile' in files and 'ssl_certfile' not in files:
+        raise errors.BackendRefused(
+            f'{OPTION} sets ssl_keyfile, but not ssl_certfile, the '
+            f'certificate of this key: add it, or remove ssl_keyfile.'
+        )
 
 
 def _check_sentinel(query: str) -> None:

@@ -469,7 +469,11 @@ def _check_files(url: str) -> None:
     """
     query = urllib.parse.urlsplit(url).query
     for name, value in urllib.parse.parse_qsl(query):
-        if name in _FILE_OPTIONS and not os.access(value, os.R_OK):
+        # Only etcd's client takes a folder, one of authorities.
+        is_wrong = name != 'ca_cert' and os.path.isdir(value)
+        if name in _FILE_OPTIONS and (
+            is_wrong or not os.access(value, os.R_OK)
+        ):
             raise errors.BackendRefused(
                 f'{backends.OPTION} sets {name}={value}, a file that cannot '
                 f'be read: correct the name, or let the user of this service '

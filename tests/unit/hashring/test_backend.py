@@ -89,6 +89,28 @@ def test_an_operators_value_wins() -> None:
         ('file:///x?q=secret', 'remove it, or use one of timeout.'),
         ('redis://h:1?sentinel_password=secret', 'sets sentinel_password'),
         ('redis://h:1?sentinel=&sentinel_fallback=a:1', 'not sentinel, the'),
+        ('redis://h:1?sentinel_ssl=true', 'sets sentinel_ssl, but not sent'),
+        (
+            'redis://h:1?sentinel=m&sentinel_ssl_ca_certs=/x',
+            'write ssl_ca_certs, which is for Sentinels, too, or use one of',
+        ),
+        ('redis://h?ssl_cert_reqs=none', 'sets ssl_cert_reqs, an option that'),
+        (
+            'redis://h?ssl=enabled',
+            'sets ssl=enabled, which is neither true nor',
+        ),
+        ('redis://h?ssl=', 'sets ssl=, which is neither'),
+        ('zookeeper://h?use_ssl=true&verify_certs=x', 'verify_certs=x, which'),
+        (
+            'redis://h?ssl_ca_certs=/x',
+            'encrypted: add ssl=true, or remove ssl_ca_certs',
+        ),
+        (
+            'redis://h:1?sentinel=m&ssl=false&ssl_certfile=/x',
+            'add ssl=true&sentinel_ssl=true, or remove ssl_certfile',
+        ),
+        ('redis://h?ssl=1&ssl_keyfile=/x', 'ssl_keyfile, but not ssl_certf'),
+        ('rediss://h', 'scheme "rediss": write redis://HOST:PORT?ssl=true.'),
     ],
 )
 def test_refusals_name_option_and_cure(url: str, part: str) -> None:
@@ -126,6 +148,39 @@ def test_options_that_tooz_reads_are_known(
         assert backend.BACKENDS[scheme].all_options >= read | ours
 
 
+def test_flags_that_tooz_reads_are_known() -> None:
+    """A misspelt value of a new one would be taken for false."""
+    driver = importlib.import_module('tooz.drivers.redis').RedisDriver
+    assert driver.CLIENT_BOOL_ARGS <= backend.FLAGS
+    assert {f for f in driver.CLIENT_ARGS if f.startswith('ssl_')} == {
+        *backend.TLS_FILES
+    }
+
+
+@pytest.mark.parametrize(
+    'url',
+    [
+        'redis://h?ssl=yes&ssl_ca_certs=/ca&ssl_certfile=/c&ssl_keyfile=/k',
+        'redis://h:1?sentinel=m&sentinel_ssl=on&ssl_certfile=/both',
+        'redis://h:1?sentinel=m&sentinel_ssl=TRUE&ssl=no',
+        'zookeeper://h?use_ssl=true&ca=/ca&verify_certs=false',
+    ],
+)
+def test_tls_may_be_for_some_servers_only(url: str) -> None:
+    """The options of TLS are accepted as tooz accepts them."""
+    found = backend.parse(url, term_s=15.0)
+    flags = {flag for flag in backend.FLAGS if found.is_on(flag)}
+    assert (
+        flags
+        == {
+            'redis://h': {'ssl'},
+            'redis://h:1': {'sentinel_ssl'},
+            'zookeeper://h': {'use_ssl'},
+        }[found.shown]
+    )
+    assert found.has('ssl_certfile') is ('ssl_certfile' in url)
+
+
 def test_credentials_are_not_shown() -> None:
     """The URL that messages show has no password."""
     found = backend.parse('redis://me:secret@h:6379?db=1', term_s=15.0)
@@ -154,11 +209,12 @@ def test_all_servers_are_shown() -> None:
     [
         'etcd3+http://me:12/secret@h:2379',
         'redis://:12/secret@h:6379',
+        'redis://me:12?secret@h:6379',
         'zookeeper://me:12/secret@h:2181',
     ],
 )
 def test_password_that_reads_as_a_port_is_refused(url: str) -> None:
-    """The rest of the password would be a path, which messages show."""
+    """The rest would be a path, or an option, which messages show."""
     with pytest.raises(errors.BackendRefused) as raised:
         backend.parse(url, term_s=15.0)
     assert 'another password' in str(raised.value)

@@ -52,6 +52,20 @@ def test_an_unwritable_folder_is_refused_at_once(
         )
 
 
+@pytest.mark.parametrize('option', ['ssl_ca_certs', 'ssl_certfile'])
+def test_a_certificate_that_is_a_folder_is_refused_at_once(
+    tmp_path: pathlib.Path, option: str
+) -> None:
+    """The client of Redis reads files only; that of etcd a folder, too."""
+    url = f'redis://h?ssl=true&{option}={tmp_path}'
+    refusal = f'sets {option}={tmp_path}, a file that cannot be read'
+    with pytest.raises(errors.BackendRefused, match=refusal):
+        Membership(url, 'p', C1, Boot('b'), term_s=15.0)
+    Membership(
+        f'etcd3+https://h?ca_cert={tmp_path}', 'p', C1, Boot('b'), term_s=15.0
+    )
+
+
 def test_observer_makes_no_folder(tmp_path: pathlib.Path) -> None:
     """A typing error in the option would look like an empty pool."""
     folder = tmp_path / 'mistyped'
