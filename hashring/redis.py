@@ -11,6 +11,9 @@ was not confirmed another Sentinel is asked first.
 The client library repeats each request ten times. One Sentinel that is frozen
 would take half a minute, although the next one answers; a wrong password, too.
 
+With TLS an error of a handshake is one of OpenSSL. The option of the URL that
+mends it is added to its text.
+
 `hashring.membership` alone uses this module. It reads private attributes of
 tooz, and no other module reads those:
 ``tests/contract/coordination/test_private_attributes.py`` fails when a
@@ -18,12 +21,12 @@ release of tooz drops or renames one.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hashring import errors
 from hashring.adapter import Adapter
-from hashring.backend import OPTION, Backend
+from hashring.backend import OPTION, TLS_FILES, Backend
 
 # Milliseconds for the confirmation, less than the time-out of a request.
 _CONFIRM_MS = 1500
@@ -31,6 +34,15 @@ _CONFIRM_MS = 1500
 # Errors of the client library: the server refuses the user or the password,
 # or the user may not do this.
 _LOGIN_ERRORS = frozenset({'AuthenticationError', 'NoPermissionError'})
+
+# Errors about the content of the client's own files.
+_FILE_ERRORS = ('[X509', '[PEM', 'PEM lib', 'KEY_VALUES_MISMATCH')
+
+# What a client reads of a server that ends the handshake, or that expects one.
+_ENDINGS = (
+    *('[SSL: ', 'EOF occurred', 'reset by peer', 'closed by server'),
+    'Broken pipe',
+)
 
 
 class RedisAdapter(Adapter):
@@ -44,10 +56,26 @@ class RedisAdapter(Adapter):
         def make_impatient(*args: Any) -> Any:
             client = make(*args)
             try_once(client)
+            drop_unused_files(client, backend)
             self._search = MasterSearch.of(client)
             return client
 
         driver._make_client = make_impatient
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        """Add the options that mend a failed handshake to its error."""
+        try:
+            yield
+        except errors.NotInGroup:
+            raise  # It is an answer of the server.
+        except errors.BackendUnavailable as exc:
+            cure = find_tls_cure(
+                str(exc), self._backend, self._driver.is_started
+            )
+            if not cure:
+                raise
+            raise errors.BackendUnavailable(f'{exc}: {cure}') from exc
 
     def heartbeat(
         self, group: bytes, record: Mapping[str, Any] | None
@@ -144,6 +172,61 @@ def try_once(client: Any) -> None:
     for each in (client, *_sentinels(client)):
         # Without one, a connection repeats nothing.
         each.connection_pool.connection_kwargs['retry'] = None
+
+
+def drop_unused_files(client: Any, backend: Backend) -> None:
+    """Keep certificates from connections that have no TLS.
+
+    tooz gives those of the Sentinels to the connections to Redis, too, which
+    accept none without ``ssl``.
+    """
+    if not backend.is_on('ssl'):
+        for name in TLS_FILES:
+            client.connection_pool.connection_kwargs.pop(name, None)
+
+
+def find_tls_cure(reason: str, backend: Backend, is_started: bool) -> str:
+    """Return how to mend a failed handshake; '' if it is no such error.
+
+    :param reason: the text of the error
+    :param is_started: whether a connection was possible before, and so the
+        options are right
+    """
+    if 'CERTIFICATE_VERIFY_FAILED' in reason:
+        if 'mismatch' in reason:
+            return (
+                f'a certificate must have the host name or address by which '
+                f'{OPTION}, or Sentinel, names its server'
+            )
+        mend = 'correct' if backend.has('ssl_ca_certs') else 'add'
+        return (
+            f'{mend} ssl_ca_certs in {OPTION}, or renew the certificate of '
+            f'the server'
+        )
+    files = [name for name in TLS_FILES if backend.has(name)]
+    if files and any(sign in reason for sign in _FILE_ERRORS):
+        return f'correct {", ".join(files)} in {OPTION}'
+    if is_started or not any(sign in reason for sign in _ENDINGS):
+        return ''
+    return _cure_of_ended_handshake(backend)
+
+
+def _cure_of_ended_handshake(backend: Backend) -> str:
+    flags = ('ssl', 'sentinel_ssl') if backend.has_sentinel else ('ssl',)
+    missing = [f'{flag}=true' for flag in flags if not backend.is_on(flag)]
+    if missing:
+        return (
+            f'add {" and ".join(missing)} to {OPTION} if the servers need TLS'
+        )
+    if backend.has('ssl_certfile'):
+        return (
+            f'correct ssl_certfile and ssl_keyfile in {OPTION} if the server '
+            f'refuses this certificate'
+        )
+    return (
+        f'add ssl_certfile and ssl_keyfile to {OPTION} if the server demands '
+        f'a certificate'
+    )
 
 
 def confirm(driver: Any) -> bool:

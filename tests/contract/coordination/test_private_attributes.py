@@ -209,3 +209,21 @@ def test_client_of_sentinels_shows_them() -> None:
     for each in (client, single, *sentinels):
         connection = each.connection_pool.make_connection()
         assert connection.retry.get_retries() == 0
+
+
+@pytest.mark.parametrize('flags', [(), ('ssl',), ('sentinel_ssl',)])
+def test_tls_may_be_for_redis_or_for_its_sentinels_only(
+    flags: tuple[str, ...],
+) -> None:
+    """The same files are for both, and only one of them may have TLS."""
+    options = {'sentinel': 'pool', 'ssl_ca_certs': '/ca.pem'}
+    options |= dict.fromkeys(flags or ('ssl', 'sentinel_ssl'), 'true')
+    url = f'redis://127.0.0.1:1?{urllib.parse.urlencode(options)}'
+    driver = _redis()
+    redis.RedisAdapter(driver, backend.parse(url, term_s=15.0))
+    client = driver._make_client(urllib.parse.urlsplit(url), options, 3)
+    (sentinel,) = client.connection_pool.sentinel_manager.sentinels
+    for flag, each in (('ssl', client), ('sentinel_ssl', sentinel)):
+        connection = each.connection_pool.make_connection()
+        authority = '/ca.pem' if flag in options else None
+        assert getattr(connection, 'ca_certs', None) == authority

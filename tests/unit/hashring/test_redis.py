@@ -8,7 +8,7 @@ import pytest
 import redis.exceptions
 
 from hashring import backend, errors
-from hashring.redis import RedisAdapter
+from hashring.redis import RedisAdapter, find_tls_cure
 
 SENTINEL = 'redis://127.0.0.1:26379?sentinel=pool'
 
@@ -72,6 +72,7 @@ class Driver:
 
     def __init__(self, confirmed_count: int, *sentinels: Sentinel) -> None:
         self.beats_count = 0
+        self.is_started = False
         self.is_connected = True
         self.pipe = Pipe(confirmed_count)
         # In the tests, a master with the port 0 is down.
@@ -249,3 +250,66 @@ def test_wrong_login_of_the_sentinels_is_named(refusal: Exception) -> None:
         'sentinel_password in [coordination] backend_url, which are not those '
         'of Redis itself, or add them'
     )
+
+
+VERIFY = '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: '
+RESET = "Error while reading from h:1 : (104, 'Connection reset by peer')"
+WITH_TLS = f'{SENTINEL}&ssl=true&sentinel_ssl=true'
+WITH_CERTIFICATE = f'{WITH_TLS}&ssl_certfile=/both'
+
+
+@pytest.mark.parametrize(
+    ('reason', 'url', 'cure'),
+    [
+        (f'{VERIFY}x', WITH_TLS, 'add ssl_ca_certs in '),
+        (
+            f'{VERIFY}certificate has expired',
+            f'{WITH_TLS}&ssl_ca_certs=/ca',
+            'correct ssl_ca_certs in [coordination] backend_url, or renew ',
+        ),
+        (f'{VERIFY}Hostname mismatch', WITH_TLS, 'a certificate must have '),
+        ('[SSL] PEM lib (_ssl.c)', WITH_CERTIFICATE, 'correct ssl_certfile i'),
+        ('[X509: KEY_VALUES_MISMATCH]', WITH_CERTIFICATE, 'correct ssl_cert'),
+        (RESET, WITH_TLS, 'add ssl_certfile and ssl_keyfile to '),
+        ('EOF occurred in violation', WITH_TLS, 'add ssl_certfile and '),
+        (
+            '[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca',
+            WITH_CERTIFICATE,
+            'correct ssl_certfile and ssl_keyfile in ',
+        ),
+        (RESET, SENTINEL, 'add ssl=true and sentinel_ssl=true to '),
+        (RESET, f'{SENTINEL}&ssl=true', 'add sentinel_ssl=true to '),
+        ('Connection closed by server.', 'redis://h', 'add ssl=true to '),
+        ('Connection refused', WITH_TLS, ''),
+        ('Timeout connecting to server', WITH_TLS, ''),
+    ],
+)
+def test_option_that_mends_a_handshake_is_named(
+    reason: str, url: str, cure: str
+) -> None:
+    """Errors of OpenSSL name no option."""
+    found = find_tls_cure(reason, backend.parse(url, term_s=15.0), False)
+    assert found.startswith(cure)
+    assert bool(found) is bool(cure)
+
+
+def test_lost_connection_is_no_wrong_option() -> None:
+    """The options were right when the daemon connected before."""
+    parsed = backend.parse(WITH_TLS, term_s=15.0)
+    assert find_tls_cure(RESET, parsed, True) == ''
+    assert find_tls_cure(f'{VERIFY}certificate has expired', parsed, True)
+
+
+def test_answer_of_the_server_is_no_failed_handshake() -> None:
+    """Its class is kept, because the daemon joins again then."""
+    adapter = RedisAdapter(Driver(0), backend.parse(SENTINEL, term_s=15.0))
+    with (
+        pytest.raises(errors.NotInGroup, match=r'reset by peer$'),
+        adapter.request(),
+    ):
+        raise errors.NotInGroup('reset by peer')
+    with (
+        pytest.raises(errors.BackendUnavailable, match=r'peer: add ssl=true'),
+        adapter.request(),
+    ):
+        raise errors.BackendUnavailable('reset by peer')
