@@ -12,6 +12,7 @@ from redis.retry import Retry
 
 from hashring.clock import SystemClock
 from tests.contract.coordination import servers
+from tests.contract.coordination.certificates import Certificates
 from tests.contract.coordination.partitions import Direct, PeerNetwork
 
 SIZE = 3
@@ -26,6 +27,8 @@ class RedisSentinel:
     :param down_after_s: Sentinel's ``down-after-milliseconds``, in seconds
     :param password: of the Sentinels; None: they demand none
     :param users: further lines of their configuration
+    :param tls: of all servers and Sentinels, which then speak TLS only and
+        demand a certificate of their clients
     """
 
     def __init__(
@@ -35,7 +38,9 @@ class RedisSentinel:
         down_after_s: float = 3.0,
         password: str | None = None,
         users: str = '',
+        tls: Certificates | None = None,
     ) -> None:
+        self._tls = tls
         self._password = password
         self._users = users
         self._network = network or Direct()
@@ -71,7 +76,7 @@ class RedisSentinel:
         if number:
             replica = f'replicaof 127.0.0.1 {self._known[0]}\n'
         return (
-            f'port {port}\nbind 127.0.0.1\ndir {folder}\n'
+            f'{self._listen(port)}bind 127.0.0.1\ndir {folder}\n'
             f'replica-announce-ip 127.0.0.1\n'
             f'replica-announce-port {self._known[number]}\n'
             f'save ""\nappendonly yes\nrepl-diskless-sync-delay 0\n{replica}'
@@ -98,13 +103,24 @@ class RedisSentinel:
         known = self._network.port(number, port)
         down_after_ms = int(self._down_after_s * 1000)
         return (
-            f'port {port}\nbind 127.0.0.1\ndir {folder}\n'
+            f'{self._listen(port)}bind 127.0.0.1\ndir {folder}\n'
             f'sentinel announce-ip 127.0.0.1\n'
             f'sentinel announce-port {known}\n'
             f'sentinel monitor {MASTER_NAME} 127.0.0.1 {self._known[0]} 2\n'
             f'sentinel down-after-milliseconds {MASTER_NAME} {down_after_ms}\n'
             f'sentinel failover-timeout {MASTER_NAME} 10000\n'
             f'{self._login}{self._users}'
+        )
+
+    def _listen(self, port: int) -> str:
+        """The lines about the port, and about TLS."""
+        if self._tls is None:
+            return f'port {port}\n'
+        return (
+            f'port 0\ntls-port {port}\ntls-replication yes\n'
+            f'tls-cert-file {self._tls.certificate}\n'
+            f'tls-key-file {self._tls.key}\n'
+            f'tls-ca-cert-file {self._tls.authority}\n'
         )
 
     @property
@@ -146,12 +162,21 @@ class RedisSentinel:
 
     def _master_states(self) -> list[dict[str, Any]]:
         """Return what each Sentinel says about the master."""
-        return [_master_state(s, self._password) for s in self.sentinels]
+        return [self._master_state(sentinel) for sentinel in self.sentinels]
+
+    def _master_state(self, sentinel: servers.Server) -> dict[str, Any]:
+        with (
+            contextlib.suppress(redis.RedisError),
+            self._connected(sentinel, self._password) as client,
+        ):
+            found: dict[str, Any] = client.sentinel_master(MASTER_NAME)
+            return found
+        return {}
 
     def _is_replicated(self) -> bool:
         """Return whether all replicas follow the master."""
         with contextlib.suppress(redis.RedisError):
-            with _connected(self.leader()) as client:
+            with self._connected(self.leader()) as client:
                 state = client.info('replication')
             replicas = [state.get(f'slave{n}', {}) for n in range(SIZE - 1)]
             return all(each.get('state') == 'online' for each in replicas)
@@ -178,9 +203,12 @@ class RedisSentinel:
 
     def cut_off(self, server: servers.Server) -> None:
         """Let no replica and no Sentinel reach a server; clients still can."""
-        host, _, port = server.place.rpartition(':')
         with redis.Redis(
-            host, int(port), username=USER, password=PASSWORD
+            '127.0.0.1',
+            server.port,
+            username=USER,
+            password=PASSWORD,
+            **self._client_tls,
         ) as client:
             client.execute_command('ACL SETUSER default off')
             client.execute_command('CLIENT KILL USER default')
@@ -191,26 +219,26 @@ class RedisSentinel:
         most = max(range(SIZE), key=lambda n: named.count(self._known[n]))
         return self.members[most]
 
+    def _connected(
+        self, server: servers.Server, password: str | None = None
+    ) -> redis.Redis:
+        return redis.Redis(
+            '127.0.0.1',
+            server.port,
+            password=password,
+            socket_timeout=1.0,
+            retry=Retry(NoBackoff(), 0),
+            **self._client_tls,
+        )
 
-def _master_state(
-    sentinel: servers.Server, password: str | None
-) -> dict[str, Any]:
-    with (
-        contextlib.suppress(redis.RedisError),
-        _connected(sentinel, password) as client,
-    ):
-        found: dict[str, Any] = client.sentinel_master(MASTER_NAME)
-        return found
-    return {}
-
-
-def _connected(
-    server: servers.Server, password: str | None = None
-) -> redis.Redis:
-    return redis.Redis(
-        '127.0.0.1',
-        server.port,
-        password=password,
-        socket_timeout=1.0,
-        retry=Retry(NoBackoff(), 0),
-    )
+    @property
+    def _client_tls(self) -> dict[str, Any]:
+        """The arguments of a client about TLS."""
+        if self._tls is None:
+            return {}
+        return {
+            'ssl': True,
+            'ssl_certfile': str(self._tls.certificate),
+            'ssl_keyfile': str(self._tls.key),
+            'ssl_ca_certs': str(self._tls.authority),
+        }

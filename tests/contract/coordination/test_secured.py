@@ -14,7 +14,7 @@ from hashring.clock import SystemClock
 from hashring.group import Member
 from hashring.membership import Membership, new_boot
 from hashring.ring import Host
-from tests.contract.coordination import secured, servers
+from tests.contract.coordination import certificates, secured, servers
 from tests.contract.coordination.backends import persist
 
 CLOCK = SystemClock()
@@ -146,3 +146,17 @@ def test_wrong_password_of_etcd_is_named(etcd: secured.Secured) -> None:
     with pytest.raises(errors.BackendUnavailable) as caught:
         group.connect()
     assert 'refuses the user agents of [coordination]' in str(caught.value)
+
+
+def test_wrong_authority_of_redis_is_named(tmp_path: pathlib.Path) -> None:
+    """The sentence names the option, without Sentinel, too."""
+    made = _made('redis with TLS', tmp_path)
+    folder = tmp_path / 'stranger'
+    folder.mkdir()
+    stranger = certificates.make(folder).authority
+    url = f'{made.server.url}?ssl=true&ssl_ca_certs={stranger}'
+    group = Membership(url, 'p', HOST, new_boot(), term_s=TERM_S)
+    with pytest.raises(errors.BackendUnavailable) as caught:
+        group.connect()
+    made.server.stop()
+    assert ': correct ssl_ca_certs in [coordination]' in str(caught.value)
