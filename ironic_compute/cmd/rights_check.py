@@ -7,6 +7,7 @@ is looked for there. The rights to change ports and volumes cannot be tried;
 for them the user needs the role ``service``, and Keystone tells its roles.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -22,6 +23,9 @@ from resource_tracker.errors import PlacementError
 
 ROLE = 'service'
 _TIMEOUT_S = 30.0
+_FLOATING = '/v2.0/ports?device_owner=network:floatingip&limit=5'
+# What Neutron writes to such a port before the address has an id.
+_NOT_YET_NAMED = 'PENDING'
 _PORT_FIELDS = ('binding:profile', 'binding:vif_type', 'binding:vif_details')
 _NEUTRON_CURE = (
     ": give it the role service, or allow these rules in Neutron's policy file"
@@ -98,14 +102,9 @@ def of_neutron(neutron: Any, servers: Sequence[str]) -> list[Lack]:
     if not servers:
         return []
     query = '&'.join(f'device_id={server}' for server in servers)
-    try:
+    with _translated_errors():
         ports = _get(neutron, f'/v2.0/ports?{query}').get('ports', [])
         hidden = list(_hidden(neutron, ports[0])) if ports else []
-    except ksa_exc.ClientException as exc:
-        raise errors.ConfigError(
-            f'Neutron does not answer, check what is below [neutron] '
-            f'auth_type in nova.conf: {exc}'
-        ) from exc
     if not ports:
         return [
             Lack(
@@ -120,6 +119,42 @@ def of_neutron(neutron: Any, servers: Sequence[str]) -> list[Lack]:
         f'nova.conf{_NEUTRON_CURE}'
     )
     return [Lack(text, is_optional=False)] if hidden else []
+
+
+def of_floating_ips(neutron: Any) -> list[Lack]:
+    """Return a sentence about floating addresses that Neutron hides.
+
+    Neutron keeps a port for each, which names it. Without such a port nothing
+    can be found out.
+
+    :param neutron: a keystoneauth1 adapter for the service type network
+    :raises errors.ConfigError: Neutron does not answer
+    """
+    with _translated_errors():
+        ports = _get(neutron, _FLOATING).get('ports', [])
+        names = [port['device_id'] for port in ports]
+        known = [name for name in names if name != _NOT_YET_NAMED]
+        if not known or _get(neutron, f'/v2.0/floatingips/{known[0]}'):
+            return []
+    return [
+        Lack(
+            'Neutron hides get_floatingip from the user below [neutron] in '
+            'nova.conf, so servers are shown without their floating addresses'
+            ": allow this rule in Neutron's policy file",
+            is_optional=True,
+        )
+    ]
+
+
+@contextlib.contextmanager
+def _translated_errors() -> Iterator[None]:
+    try:
+        yield
+    except ksa_exc.ClientException as exc:
+        raise errors.ConfigError(
+            f'Neutron does not answer, check what is below [neutron] '
+            f'auth_type in nova.conf: {exc}'
+        ) from exc
 
 
 def _hidden(neutron: Any, port: Mapping[str, Any]) -> Iterator[str]:

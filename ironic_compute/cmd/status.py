@@ -207,6 +207,7 @@ class Checks(upgradecheck.UpgradeCommands):
             lambda: rights_check.of_neutron(
                 rights_check.make_neutron(), _servers_on(nodes)
             ),
+            lambda: rights_check.of_floating_ips(rights_check.make_neutron()),
         )
         if not lacks:
             return _success(None if nodes else _NO_NODE)

@@ -1,24 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals of Neutron: a right that is missing is named in the log.
+"""Hidden things of Neutron: rights that may be missing are named in the log.
 
 Neutron answers 404, or leaves things out, if the user below ``[neutron]`` may
 not see them, and Nova's error only says that something could not be found. The
-class here adds a sentence; the request goes on as Nova has it.
+class here adds a sentence; the request goes on as Nova has it. For the answer
+403 see ``worker.refused_requests``.
 """
 
 from typing import Any
 
 from neutronclient.common import exceptions as neutron_exceptions
-from nova import exception as nova_exception
 from oslo_log import log as logging
 
 LOG = logging.getLogger(__name__)
-
-_DENIED = (
-    neutron_exceptions.Forbidden,
-    neutron_exceptions.NotFound,
-    nova_exception.Forbidden,
-)
 
 
 class NamesNetworkRefusals:
@@ -36,7 +30,7 @@ class NamesNetworkRefusals:
             return parent._allocate_network_async(
                 context, instance, *args, **kwargs
             )
-        except _DENIED as exc:
+        except neutron_exceptions.NotFound as exc:
             log_refusal(instance.uuid, exc)
             raise
 

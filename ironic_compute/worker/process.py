@@ -42,6 +42,7 @@ from ironic_compute.worker import (
     executors,
     gated_writes,
     path_worker,
+    refused_requests,
     rpc_gating,
 )
 from ironic_compute.worker.agent_pipe import AgentPipe
@@ -216,6 +217,7 @@ def make_service(
         tenure.clock, CONF.coordination.half_alive_s + TAKE_OVER_S
     )
     gated_writes.gate_sessions(tenure.gate, neutron, repeats)
+    refused_requests.log_refusals()
     if nova_utils.concurrency_mode_threading():
         compat.set_build_executor(executors.make_build_executor(CONF))
     hooks = WorkerHooks(send, _freeze_objects, os._exit)

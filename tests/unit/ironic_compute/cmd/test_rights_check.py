@@ -186,3 +186,33 @@ def test_neutron_that_is_away_is_named(web: Any) -> None:
     web.get(f'{NEUTRON}/v2.0/ports', status_code=503)
     with pytest.raises(errors.ConfigError, match=r'below \[neutron\]'):
         rights_check.of_neutron(neutron, ['i1'])
+
+
+def _show_floating_ip(web: Any, name: str) -> None:
+    """Let Neutron show the port of a floating address."""
+    port = {'id': 'p2', 'device_id': name}
+    web.get(
+        f'{NEUTRON}/v2.0/ports?device_owner=network:floatingip&limit=5',
+        json={'ports': [port]},
+    )
+
+
+def test_floating_addresses_that_neutron_hides_are_named(web: Any) -> None:
+    """The port of one shows that it is there; the daemons run without."""
+    neutron = _neutron(web, None)
+    _show_floating_ip(web, 'f1')
+    web.get(f'{NEUTRON}/v2.0/floatingips/f1', status_code=404)
+    (lack,) = rights_check.of_floating_ips(neutron)
+    assert 'hides get_floatingip from the user below [neutron]' in lack.text
+    assert lack.is_optional
+
+
+def test_floating_addresses_that_neutron_shows_are_fine(web: Any) -> None:
+    """As are those that it only begins to make, or does not have."""
+    neutron = _neutron(web, None)
+    assert rights_check.of_floating_ips(neutron) == []
+    _show_floating_ip(web, 'PENDING')
+    assert rights_check.of_floating_ips(neutron) == []
+    _show_floating_ip(web, 'f1')
+    web.get(f'{NEUTRON}/v2.0/floatingips/f1', json={'floatingip': {'id': 1}})
+    assert rights_check.of_floating_ips(neutron) == []

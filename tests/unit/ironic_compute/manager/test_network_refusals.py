@@ -34,7 +34,6 @@ SERVER = types.SimpleNamespace(uuid='i1')
     [
         neutron_exceptions.NotFound('no network'),
         neutron_exceptions.PortNotFoundClient('no port'),
-        nova_exception.Forbidden('rule:update_port'),
     ],
 )
 def test_refusal_is_raised_and_explained(error, caplog):
@@ -45,12 +44,17 @@ def test_refusal_is_raised_and_explained(error, caplog):
         assert part in caplog.text
 
 
-def test_other_errors_have_nothing_to_do_with_rights(caplog):
-    """Nova explains them itself."""
-    with pytest.raises(neutron_exceptions.ServiceUnavailable):
-        Manager(
-            neutron_exceptions.ServiceUnavailable('away')
-        )._allocate_network_async(None, SERVER, 'networks')
+@pytest.mark.parametrize(
+    'error',
+    [
+        neutron_exceptions.ServiceUnavailable('away'),
+        nova_exception.Forbidden('rule:update_port'),
+    ],
+)
+def test_other_errors_are_explained_elsewhere(error, caplog):
+    """By Nova, and by the session that was refused."""
+    with pytest.raises(type(error)):
+        Manager(error)._allocate_network_async(None, SERVER, 'networks')
     assert not caplog.text
 
 
