@@ -190,12 +190,14 @@ class Volumes:
         """Delete targets; log those that must stay until the next build.
 
         Blocks for some seconds only, because the cleaning of a node may hold
-        its lock for minutes.
+        its lock for minutes. That ends by itself, a missing right does not.
         """
         try:
             self._delete_targets(targets, _LOCK_WAIT_S)
         except errors.IronicComputeError as exc:
-            LOG.info(
+            lacks_right = isinstance(exc, errors.IronicForbidden)
+            LOG.log(
+                logging.WARNING if lacks_right else logging.INFO,
                 'Node %(node)s keeps volume targets until its next build: '
                 '%(error)s',
                 {'node': node, 'error': exc},

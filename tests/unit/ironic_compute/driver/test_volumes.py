@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volume targets and volume connectors of nodes."""
 
+import logging
+
 import pytest
 from nova import exception as nova_exception
 from nova import objects
@@ -224,6 +226,29 @@ def test_delete_does_not_wait_until_the_node_is_cleaned():
     ironic.change(fake.NODE, provision_state='available')
     bench.spawn(fake.server())
     assert not ironic.targets
+
+
+class _Denying(FakeIronic):
+    """An Ironic whose policy file denies the delete of targets."""
+
+    def delete_volume_target(self, target):
+        raise errors.IronicForbidden('baremetal:volume:delete')
+
+
+@pytest.mark.parametrize(
+    ('ironic', 'level'), [(_Denying, 'WARNING'), (_Cleaning, 'INFO')]
+)
+def test_target_that_stays_for_want_of_a_right_is_a_warning(
+    ironic, level, caplog
+):
+    """A lock of the node ends by itself."""
+    caplog.set_level(logging.INFO)
+    bench = fake.bench()
+    bench.spawn(fake.server(), [fake.Volume()])
+    bench.ironic.__class__ = ironic
+    bench.driver.destroy(None, fake.server(), fake.network())
+    (record,) = [r for r in caplog.records if 'keeps volume' in r.message]
+    assert record.levelname == level
 
 
 @pytest.mark.parametrize('boot_index', [None, -1])
