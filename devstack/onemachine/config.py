@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onemachine.dials import Dials
-from onemachine.layout import ADDRESS, PASSWORD, REGION, Layout
+from onemachine.layout import ADDRESS, NETWORK, PASSWORD, REGION, Layout
 from onemachine.progress import CloudError
 
 Sections = Mapping[str, Mapping[str, Any]]
@@ -136,6 +136,10 @@ def _cache(layout: Layout) -> dict[str, Any]:
 _BEHIND_TLS = {'oslo_middleware': {'enable_proxy_headers_parsing': 'true'}}
 
 
+def _are_routed(layout: Layout) -> bool:
+    return bool(Dials(layout).read()['networks'] == 'routed')
+
+
 def _queues(layout: Layout) -> dict[str, Any]:
     kind = Dials(layout).read()['queues']
     return {'rabbit_quorum_queue': str(kind == 'quorum').lower()}
@@ -207,7 +211,7 @@ def neutron(layout: Layout) -> Sections:
     return {
         'DEFAULT': {
             'core_plugin': 'ml2',
-            'service_plugins': '',
+            'service_plugins': 'router' if _are_routed(layout) else '',
             'transport_url': layout.broker,
             'notify_nova_on_port_status_changes': 'false',
             'notify_nova_on_port_data_changes': 'false',
@@ -243,7 +247,9 @@ def ironic(layout: Layout) -> Sections:
         'DEFAULT': {
             'enabled_hardware_types': 'fake-hardware',
             **interfaces,
-            'enabled_network_interfaces': 'noop',
+            'enabled_network_interfaces': (
+                'noop,flat' if _are_routed(layout) else 'noop'
+            ),
             'default_network_interface': 'noop',
             'rpc_transport': 'oslo',
             'transport_url': layout.broker,
@@ -280,18 +286,17 @@ def ironic(layout: Layout) -> Sections:
         'keystone_authtoken': _token(layout, 'ironic'),
         **_policy(layout, 'ironic'),
         **_BEHIND_TLS,
-        **{
-            service: _member(layout, 'ironic')
-            for service in (
-                'service_catalog',
-                'nova',
-                'neutron',
-                'glance',
-                'swift',
-                'cinder',
-            )
-        },
+        **_of_ironics_clients(layout),
     }
+
+
+def _of_ironics_clients(layout: Layout) -> dict[str, dict[str, Any]]:
+    """Return the sections of ironic.conf about other services."""
+    user = _member(layout, 'ironic')
+    others = ('service_catalog', 'nova', 'glance', 'swift', 'cinder')
+    # Nothing is cleaned there, but the interface flat wants such a network.
+    more = {'cleaning_network': NETWORK} if _are_routed(layout) else {}
+    return {**dict.fromkeys(others, user), 'neutron': {**user, **more}}
 
 
 def nova(layout: Layout, host: str | None = None) -> Sections:

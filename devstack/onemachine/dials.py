@@ -26,11 +26,15 @@ class Dials:
         'spread': 'on',
         # least: the daemons have a user with the rights of the manual only.
         'rights': 'admin',
+        # routed: Ironic attaches ports to nodes with the network interface
+        # flat, and Neutron has routers. Takes effect at the next "up".
+        'networks': 'plain',
     }
     # Settings with other values than on and off.
     VALUES: Mapping[str, Sequence[str]] = {
         'queues': ('classic', 'quorum'),
         'rights': ('admin', 'least'),
+        'networks': ('plain', 'routed'),
     }
     # Setting of Ironic -> the processes to restart when it changes.
     CONCERNS: Mapping[str, Sequence[str]] = {

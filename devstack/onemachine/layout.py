@@ -15,6 +15,8 @@ ADDRESS = '127.0.0.1'
 # This password is public; all servers listen on loopback only.
 PASSWORD = 'not-a-secret'  # noqa: S105
 REGION = 'RegionOne'
+# The name of the one network of users.
+NETWORK = 'provider'
 
 _PORTS = (
     'mysql',

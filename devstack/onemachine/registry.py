@@ -7,10 +7,11 @@ from typing import Any
 
 import openstack
 
+from onemachine.layout import NETWORK as NETWORK
 from onemachine.layout import PASSWORD, REGION, Layout
 from onemachine.progress import wait_until
 
-FLAVOR, IMAGE, NETWORK = 'bm', 'image', 'provider'
+FLAVOR, IMAGE = 'bm', 'image'
 RESOURCE_CLASS = 'baremetal'
 # A flavor of bare metal requests a whole node, and nothing by size.
 EXTRA_SPECS = {

@@ -6,25 +6,22 @@ is missing, a user or an operator asks for something that needs it, and the
 right has to be named: by ``ironic-compute-status upgrade check``, or in a log.
 """
 
-import contextlib
 import dataclasses
-import itertools
 import pathlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 from openstack.exceptions import SDKException
 
-from onemachine import registry
 from onemachine import rights as tables
+from onemachine.chaos.rights_requests import LOG_MAX_S, REQUESTS, Requests
 from onemachine.chaos.scenarios import HOSTS
 from onemachine.chaos.stage import Stage
 from onemachine.chaos.views import Views, watch_all
 from onemachine.computes import Computes
 from onemachine.dials import Dials
-from onemachine.progress import CloudError, print_line, wait_until
+from onemachine.progress import CloudError, print_line
 
 _LOG_MAX_S = 30.0
 # What a line says about a rule, other than its name in a traceback.
@@ -32,42 +29,10 @@ _DENIES = re.compile(
     'disallowed by policy|does not allow|was denied|lacks|does not show'
 )
 SERVICES = ('ironic', 'placement', 'neutron')
-# These rights cannot be missed here: there is neither Cinder nor a router, the
-# nodes have no networks in Ironic, and only a delete that is finished without
-# its user's token deletes ports with the rights of the daemons. Tests in
-# tests/contract/rights take away those in Ironic.
-_NOT_HERE = frozenset(
-    {
-        'baremetal:node:vif:detach',
-        'baremetal:volume:delete',
-        'get_floatingip',
-        'delete_port',
-    }
-)
-# Rule -> what is asked for while it is missing; see Requests.
-REQUESTS: Mapping[str, str] = {
-    'baremetal:node:set_power_state': 'reboot',
-    'baremetal:node:inject_nmi': 'dump',
-    'baremetal:node:get_console': 'console',
-    'baremetal:node:set_console_state': 'screen',
-    'baremetal:node:vif:list': 'delete',
-    'placement:resource_providers:create': 'enroll',
-    'placement:resource_providers:delete': 'withdraw',
-    'placement:resource_providers:inventories:list': 'enroll',
-    'placement:resource_providers:inventories:update': 'enroll',
-    'placement:resource_providers:traits:list': 'enroll',
-    'placement:resource_providers:traits:update': 'enroll',
-    'placement:resource_providers:aggregates:list': 'enroll',
-    'placement:resource_providers:aggregates:update': 'aggregate',
-    'placement:resource_providers:usages': 'withdraw',
-    'placement:resource_providers:allocations:list': 'withdraw',
-    'placement:resource_classes:update': 'name',
-    'placement:traits:list': 'trait',
-    'placement:traits:update': 'trait',
-    'placement:allocations:delete': 'delete',
-    'update_port:binding:profile': 'release',
-}
-
+# The manual has no table of these: the daemons have no right there at all.
+_WITHOUT_RIGHTS = ('glance', 'nova')
+# Ironic attaches ports, and Neutron has routers, as in a cloud of users.
+_DIALS: Mapping[str, str] = {'rights': 'least', 'networks': 'routed'}
 
 Ends = Mapping[pathlib.Path, int]
 """Logs, and where each ended before a right was taken away."""
@@ -89,140 +54,6 @@ class Loss:
     named: str
     took_s: float
     sentence: str
-
-
-class Requests:
-    """What users and operators ask for; each is undone with all rights."""
-
-    def __init__(self, stage: Stage, computes: Computes) -> None:
-        self._stage, self._computes = stage, computes
-        self._content = stage.content
-        self._compute = stage.content.cloud.compute
-        self._metal = stage.content.metal
-        self._count = len(self._content.nodes())
-        self._numbers = itertools.count()
-        (self._kept,) = self._content.boot_all(['kept'], 180)
-
-    @contextlib.contextmanager
-    def ask(self, name: str) -> Iterator[Callable[[], None]]:
-        """Prepare a request; yield what sends it, and undo it at the end."""
-        with getattr(self, f'_{name}')() as send:
-            yield send
-
-    @contextlib.contextmanager
-    def _boot(self) -> Iterator[Callable[[], None]]:
-        name = f'right-{next(self._numbers)}'
-        yield lambda: self._content.create_servers([name]) and None
-        self._delete_others()
-
-    @contextlib.contextmanager
-    def _delete(self) -> Iterator[Callable[[], None]]:
-        (server,) = self._content.boot_all(['doomed'], 180)
-        yield lambda: self._compute.delete_server(server.id)
-        self._delete_others()
-
-    @contextlib.contextmanager
-    def _release(self) -> Iterator[Callable[[], None]]:
-        """Delete a server whose port was there before it."""
-        cloud = self._content.cloud
-        network = cloud.network.find_network(registry.NETWORK).id
-        port = cloud.network.create_port(network_id=network)
-        (doomed,) = self._content.create_servers(['doomed'], port=port.id)
-        self._content.await_active(doomed.id)
-        yield lambda: self._compute.delete_server(doomed.id)
-        self._delete_others()
-        cloud.network.delete_port(port.id)
-
-    def _delete_others(self) -> None:
-        others = [s for s in self._content.servers() if s.name != 'kept']
-        for server in others:
-            with contextlib.suppress(SDKException):
-                self._compute.delete_server(server.id)
-        self._content.await_gone(others, 240)
-
-    @contextlib.contextmanager
-    def _reboot(self) -> Iterator[Callable[[], None]]:
-        yield lambda: self._content.request_reboot(self._kept)
-
-        def is_idle() -> bool:
-            return self._content.server(self._kept.id).task_state is None
-
-        wait_until('the reboot to end', is_idle, 240)
-        self._content.reboot([self._kept])
-
-    @contextlib.contextmanager
-    def _dump(self) -> Iterator[Callable[[], None]]:
-        yield lambda: self._compute.trigger_server_crash_dump(self._kept.id)
-
-    @contextlib.contextmanager
-    def _console(self) -> Iterator[Callable[[], None]]:
-        def send() -> None:
-            with contextlib.suppress(SDKException):
-                self._compute.create_console(self._kept.id, 'serial')
-
-        yield send
-
-    @contextlib.contextmanager
-    def _screen(self) -> Iterator[Callable[[], None]]:
-        """Ask for a graphical console, which has to be switched on."""
-
-        def send() -> None:
-            with contextlib.suppress(SDKException):
-                self._compute.create_console(self._kept.id, 'novnc')
-
-        yield send
-
-    @contextlib.contextmanager
-    def _enroll(self) -> Iterator[Callable[[], None]]:
-        yield lambda: self._content.enroll(self._count + 1)
-        self._withdraw_one()
-
-    def _withdraw_one(self) -> None:
-        self._content.withdraw(self._count)
-
-        def is_gone() -> bool:
-            held = self._content.holders()
-            return set(held) <= set(self._content.nodes())
-
-        wait_until('the node gone from Nova', is_gone, 300, 2.0)
-
-    @contextlib.contextmanager
-    def _withdraw(self) -> Iterator[Callable[[], None]]:
-        self._content.enroll(self._count + 1)
-        self._stage.await_offered(300)
-        yield lambda: self._content.withdraw(self._count)
-        self._withdraw_one()
-
-    @contextlib.contextmanager
-    def _trait(self) -> Iterator[Callable[[], None]]:
-        node, number = self._free(), next(self._numbers)
-        yield lambda: self._metal.add_node_trait(node, f'CUSTOM_R{number}')
-        self._metal.remove_node_trait(node, f'CUSTOM_R{number}')
-
-    @contextlib.contextmanager
-    def _name(self) -> Iterator[Callable[[], None]]:
-        node, number = self._free(), next(self._numbers)
-        kept = node.resource_class
-        update = self._metal.update_node
-        yield (
-            lambda: update(node.id, resource_class=f'right-{number}') and None
-        )
-        update(node.id, resource_class=kept)
-
-    @contextlib.contextmanager
-    def _aggregate(self) -> Iterator[Callable[[], None]]:
-        made = self._compute.create_aggregate(
-            name=f'right-{next(self._numbers)}'
-        )
-        hosts = self._compute.add_host_to_aggregate
-        yield lambda: [hosts(made, host) for host in HOSTS] and None
-        for host in HOSTS:
-            self._compute.remove_host_from_aggregate(made, host)
-        self._compute.delete_aggregate(made)
-
-    def _free(self) -> Any:
-        nodes = self._content.nodes().values()
-        return min((n for n in nodes if not n.instance_id), key=lambda n: n.id)
 
 
 class _Losses:
@@ -256,14 +87,15 @@ class _Losses:
             begun_s = time.monotonic()
             try:
                 send()
-                named, took_s = self._look(ends, rule, begun_s)
+                max_s = LOG_MAX_S.get(asked, _LOG_MAX_S)
+                named, took_s = self._look(ends, rule, begun_s, max_s)
             finally:
                 self._rights.allow(service, rules)
             sentence = self._sentence(ends, rule)
         return Loss(service, rule, asked, named, took_s, sentence)
 
     def _look(
-        self, ends: Ends, rule: str, begun_s: float
+        self, ends: Ends, rule: str, begun_s: float, max_s: float
     ) -> tuple[str, float]:
         """Return what names a rule, and after how many seconds.
 
@@ -271,7 +103,7 @@ class _Losses:
         log names.
         """
         looks = {'log': lambda: bool(self._sentence(ends, rule))}
-        found = watch_all(looks, begun_s, _LOG_MAX_S)['log']
+        found = watch_all(looks, begun_s, max_s)['log']
         if found is not None:
             return 'log', found
         asked_s = time.monotonic()
@@ -305,20 +137,23 @@ def rights(stage: Stage) -> None:
     """Take each right of the manual's tables away in turn."""
     stage.report.scenario = 'rights'
     dials = Dials(stage.cloud.layout)
-    before = dials.read()['rights']
-    dials.turn('rights', 'least')
+    before = dials.read()
     try:
+        for name, value in _DIALS.items():
+            dials.turn(name, value)
+        stage.cloud.up()
         losses = list(_all_losses(stage))
     finally:
-        dials.turn('rights', before)
-        stage.cloud.apply_rights()
+        for name in _DIALS:
+            dials.turn(name, before[name])
+        stage.cloud.up()
     _report(stage, losses)
 
 
 def _all_losses(stage: Stage) -> Iterator[Loss]:
     each = _Losses(stage)
     for service in SERVICES:
-        rules = tables.of_manual(service) - _NOT_HERE
+        rules = tables.of_manual(service)
         for rule in filter(stage.plan.rules.search, sorted(rules)):
             try:
                 loss = each.suffer(service, rule)
@@ -331,6 +166,9 @@ def _all_losses(stage: Stage) -> Iterator[Loss]:
 
 def _report(stage: Stage, losses: Sequence[Loss]) -> None:
     report = stage.report
+    for service in _WITHOUT_RIGHTS:
+        denied = len(tables.defaults(service)) - len(tables.of_manual(service))
+        report.figure(f'rules of {service} denied all the time', denied)
     report.figure('rights taken away', len(losses))
     report.none(
         'rights that nothing named',

@@ -4,6 +4,7 @@
 import pytest
 from onemachine import config, rights
 from onemachine.chaos import rights as losses
+from onemachine.chaos import rights_requests
 from onemachine.dials import Dials
 from oslo_config import cfg
 from oslo_policy import policy
@@ -69,7 +70,7 @@ def test_each_request_of_the_scenario_is_about_a_right_of_the_manual():
     every = {
         rule for name in losses.SERVICES for rule in rights.of_manual(name)
     }
-    assert set(losses.REQUESTS) <= every
+    assert set(rights_requests.REQUESTS) <= every
     assert every >= {'get_port', 'placement:traits:list'}
-    for asked in losses.REQUESTS.values():
-        assert hasattr(losses.Requests, f'_{asked}')
+    for asked in rights_requests.REQUESTS.values():
+        assert hasattr(rights_requests.Requests, f'_{asked}')
