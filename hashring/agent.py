@@ -438,6 +438,7 @@ class Agent:
             known=tuple(sorted(self.pool.known)),
             confirmed_mappings=tuple(sorted(self.pool.confirmed_mappings)),
             marks=self.pool.marks,
+            seen_term_s=self.assignment.seen_term_s,
             working_paths=paths.working(states),
             failing_paths=paths.failing(states, now_s, PATH_PUBLISHED_AFTER_S),
             path_proofs=self._path_proofs.proofs(states),

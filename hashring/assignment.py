@@ -122,6 +122,11 @@ class Assignment:
             return 0.0
         return self._lease_status.deadline_s
 
+    @property
+    def seen_term_s(self) -> float:
+        """The longest lease term of this agent and of members it has read."""
+        return self._lease_terms.seen_s
+
     def opens_s(self, now_s: float) -> dict[Host, float]:
         """Return when the gate of each new worker may open at the earliest.
 

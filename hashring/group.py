@@ -81,6 +81,9 @@ class Member:
     release published this, which cannot forget a host."""
     lease_term_s: float = 0.0
     """The agent's `lease_term_s`; 0.0 if an older release published this."""
+    seen_term_s: float = 0.0
+    """The longest `lease_term_s` that the agent has read lately, its own one
+    included; 0.0 if an older release published this."""
     working_paths: tuple[Path, ...] = ()
     """The services that the agent's workers reach."""
     failing_paths: tuple[Path, ...] = ()
@@ -106,6 +109,7 @@ class Member:
             'page': self.page,
             'vouched': list(self.confirmed_mappings),
             'lease_term_s': self.lease_term_s,
+            'seen_term_s': self.seen_term_s,
             'working_paths': list(self.working_paths),
             'failing_paths': list(self.failing_paths),
             'path_proofs': [[p.path, p.boot] for p in self.path_proofs],
@@ -142,6 +146,7 @@ class Member:
             with_servers=_hosts(raw.get('with_servers', ())),
             confirmed_mappings=_hosts(raw.get('vouched', ())),
             lease_term_s=float(raw.get('lease_term_s', 0.0)),
+            seen_term_s=float(raw.get('seen_term_s', 0.0)),
             working_paths=_paths(raw.get('working_paths', ())),
             failing_paths=_paths(raw.get('failing_paths', ())),
             path_proofs=_path_proofs(raw.get('path_proofs', ())),

@@ -4,11 +4,18 @@
 All agents of a group should have the same `lease_term_s`, but while an
 operator changes the option they have not. After a backend has forgotten a
 lock, its former holder acts until the holder's *own* term ends; therefore
-`hashring.assignment` waits for the longest term. Pure.
+`hashring.assignment` waits for the longest term. The backend has forgotten
+the holder's record, too, so an agent that has started since must hear of this
+term from the agents that had read it. Pure.
 """
+
+from collections.abc import Mapping
 
 from hashring.adoption import View
 from hashring.group import Boot
+
+# Boot -> a term, and when the newest member list still had it.
+_Terms = dict[Boot, tuple[float, float]]
 
 
 class LeaseTerms:
@@ -20,22 +27,37 @@ class LeaseTerms:
 
     def __init__(self, own_s: float) -> None:
         self._own_s = own_s
-        # Boot -> its term, and when the newest member list still had it.
-        self._seen: dict[Boot, tuple[float, float]] = {}
-        self._longest_s = own_s
+        self._seen: _Terms = {}
+        self._heard: _Terms = {}
+        self.seen_s = own_s
+        """The longest term of this agent and of members whose record it has
+        read, in seconds. Other agents may hear this one; what they say is not
+        repeated, or it would never be forgotten."""
 
     def update(self, view: View, now_s: float) -> None:
         """Replace the member list; drop members whose term has ended since."""
-        self._seen |= {m.boot: (m.lease_term_s, now_s) for m in view.members}
-        self._seen = {
-            boot: (term_s, seen_s)
-            for boot, (term_s, seen_s) in self._seen.items()
-            if now_s - seen_s <= term_s
-        }
-        terms_s = [term_s for term_s, _ in self._seen.values()]
-        self._longest_s = max(terms_s, default=0.0)
+        seen = {m.boot: m.lease_term_s for m in view.members}
+        heard = {m.boot: m.seen_term_s for m in view.members}
+        self._seen = _updated(self._seen, seen, now_s)
+        self._heard = _updated(self._heard, heard, now_s)
+        self.seen_s = max(self._own_s, _longest_s(self._seen))
 
     @property
     def longest_s(self) -> float:
-        """The longest term of this agent and of all members, in seconds."""
-        return max(self._own_s, self._longest_s)
+        """The longest term that this agent has seen or heard of, in s."""
+        return max(self.seen_s, _longest_s(self._heard))
+
+
+def _updated(
+    terms: _Terms, newest: Mapping[Boot, float], now_s: float
+) -> _Terms:
+    terms = terms | {boot: (term_s, now_s) for boot, term_s in newest.items()}
+    return {
+        boot: (term_s, at_s)
+        for boot, (term_s, at_s) in terms.items()
+        if now_s - at_s <= term_s
+    }
+
+
+def _longest_s(terms: _Terms) -> float:
+    return max((term_s for term_s, _ in terms.values()), default=0.0)

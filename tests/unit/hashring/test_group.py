@@ -26,6 +26,7 @@ FULL = Member(
     page='http://m1:9178/',
     confirmed_mappings=(Host('c2'),),
     lease_term_s=40.0,
+    seen_term_s=60.0,
     working_paths=(Path('Ironic'),),
     failing_paths=(Path('RabbitMQ'),),
     path_proofs=(PathProof(Path('Ironic'), Boot('b2')),),
@@ -44,7 +45,7 @@ def test_member_of_an_older_version_is_read() -> None:
     """A record of an older version lacks fields and can be read."""
     raw = FULL.capabilities()
     later = {'vouched', 'lease_term_s', 'marks', 'with_servers'}
-    later |= {'working_paths', 'failing_paths', 'page'}
+    later |= {'working_paths', 'failing_paths', 'page', 'seen_term_s'}
     for name in later | {'path_proofs', 'half_alive'}:
         del raw[name]
     assert Member.parse(raw).confirmed_mappings == ()
@@ -64,6 +65,7 @@ def test_member_of_an_older_version_is_read() -> None:
         {'failing_paths': 'RabbitMQ'},
         {'path_proofs': ['RabbitMQ']},
         {'lease_term_s': 'long'},
+        {'seen_term_s': None},
         {'marks': ['c9']},
         {'marks': {'c9': 'often'}},
     ],

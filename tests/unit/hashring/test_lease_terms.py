@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The longest lease term of which a holder may still act."""
+
+from hashring.adoption import View
+from hashring.group import Boot, Member
+from hashring.lease_terms import LeaseTerms
+from hashring.ring import Host
+
+LONG = Member(Host('c3'), Boot('long'), lease_term_s=40.0, seen_term_s=40.0)
+WITNESS = Member(
+    Host('c2'), Boot('witness'), lease_term_s=10.0, seen_term_s=40.0
+)
+PLAIN = Member(Host('c2'), Boot('witness'), lease_term_s=10.0)
+
+
+def test_term_of_a_member_counts_until_it_has_ended() -> None:
+    """Its record may be gone because the backend has forgotten it."""
+    terms = LeaseTerms(10.0)
+    terms.update(View((LONG,)), 0.0)
+    for now_s, longest_s in ((40.0, 40.0), (40.1, 10.0)):
+        terms.update(View(()), now_s)
+        assert terms.longest_s == terms.seen_s == longest_s
+
+
+def test_agent_that_has_just_started_hears_of_a_longer_term() -> None:
+    """The backend forgot all records before it could read that one itself."""
+    terms = LeaseTerms(10.0)
+    terms.update(View((WITNESS,)), 0.0)
+    assert terms.longest_s == 40.0
+
+
+def test_hearsay_is_not_repeated() -> None:
+    """Two agents would tell each other of a term that ended long ago."""
+    terms = LeaseTerms(10.0)
+    terms.update(View((WITNESS,)), 0.0)
+    assert terms.seen_s == 10.0
+    terms.update(View((PLAIN,)), 40.1)
+    assert terms.longest_s == 10.0
