@@ -23,9 +23,12 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import delivery
-from ironic_compute.manager import request_context, stale_messages
+from ironic_compute.manager import (
+    late_saves,
+    request_context,
+    stale_messages,
+)
 from ironic_compute.manager.forwarding import is_forwarded
-from ironic_compute.manager.late_saves import expecting_unbuilt
 from ironic_compute.manager.retries import retried, while_kept
 from resource_tracker.node import NodeId
 
@@ -158,6 +161,7 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             request_context.ending_trace(),
             message.continued() if message else contextlib.nullcontext(),
             self.in_progress.shared(instance.uuid),
+            late_saves.expecting_unbuilt(instance, late_saves.RESCHEDULED),
         ):
             if not self._must_build(context, instance, request.arguments):
                 stale_messages.drop('build_and_run_instance', instance)
@@ -174,7 +178,7 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> None:
         """Build; a save that is carried out late changes no built server."""
-        with expecting_unbuilt(instance):
+        with late_saves.expecting_unbuilt(instance, late_saves.BEGIN):
             super()._build_and_run_instance(context, instance, *args, **kwargs)
 
     @retried(

@@ -16,6 +16,7 @@ from nova.compute import manager as nova_manager
 
 from hashring.clock import Clock
 from ironic_compute import errors
+from ironic_compute.manager.late_saves import expecting_offloaded
 from ironic_compute.manager.retries import NO_ANSWER, after, retried
 from ironic_compute.manager.stale_messages import SHELVING, drop, is_due
 
@@ -50,8 +51,9 @@ class RepeatedShelving(nova_manager.ComputeManager):
         if not is_due(instance, SHELVING, self.clock):
             drop('shelve_offload_instance', instance)
         elif self.has_active_node(instance):
-            super()._shelve_offload_instance(
-                context, instance, *args, **kwargs
-            )
+            with expecting_offloaded(instance):
+                super()._shelve_offload_instance(
+                    context, instance, *args, **kwargs
+                )
         else:
             self.finish_shelving(context, instance)

@@ -17,7 +17,6 @@ itself would power off a server that was started since its first stop.
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
-import contextlib
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -30,6 +29,7 @@ from nova.compute import task_states
 from oslo_log import log as logging
 
 from hashring.clock import Clock
+from ironic_compute.manager.late_saves import expecting_unshelve
 from ironic_compute.manager.newer_tasks import keeping_newer_tasks
 from ironic_compute.manager.retries import NO_ANSWER_OF_NOVA, after, retry
 from ironic_compute.recovery.in_progress import InProgress
@@ -73,9 +73,9 @@ _TASKS: tuple[frozenset[str], ...] = (
     *_REBOOT_STATES.values(),
     frozenset(task_states.rebuild_states),
 )
-# Nova saves the begin of an unshelve without a look at the task, too, and must
-# not go on if the server is deleted.
-_BEGUN_BLINDLY = 'unshelve_instance'
+# It has saves of its own kind, see ``late_saves``: it must not go on if the
+# server has another task when it begins.
+_UNSHELVE = 'unshelve_instance'
 
 # The Instance fields that the conductor sets in a message and does not save.
 _UNSAVED = ('availability_zone',)
@@ -107,8 +107,8 @@ def _keeping_newer_tasks(
     name: str, instance: Any
 ) -> AbstractContextManager[None]:
     """Keep the tasks that are none of a handler's; see ``newer_tasks``."""
-    if name == _BEGUN_BLINDLY:
-        return contextlib.nullcontext()
+    if name == _UNSHELVE:
+        return expecting_unshelve(instance)
     task = instance.task_state
     states = next((some for some in _TASKS if task in some), {task})
     return keeping_newer_tasks(instance, frozenset({*states, None}))

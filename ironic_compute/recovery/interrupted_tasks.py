@@ -153,7 +153,7 @@ class InterruptedTasks:
     def _resume_or_leave(self, instance: Any, is_idle: bool) -> None:
         try:
             self._resume(instance, is_idle)
-        except nova_exception.UnexpectedTaskStateError:
+        except nova_exception.InstanceUpdateConflict:
             self._failures.log_new_task(instance)
 
     def _resume(self, instance: Any, is_idle: bool) -> None:
@@ -244,9 +244,16 @@ class InterruptedTasks:
         )
 
     def _clear_host(self, context: Any, instance: Any) -> None:
-        """Remove the host from an Instance whose node was freed already."""
+        """Remove the host from an Instance whose node was freed already.
+
+        An ACTIVE server has no task, either. It would lose its host if
+        nova-conductor carried this save out late, after an unshelve.
+        """
         instance.host = instance.node = instance.compute_id = None
-        instance.save(expected_task_state=[instance.task_state])
+        instance.save(
+            expected_vm_state=[instance.vm_state],
+            expected_task_state=[instance.task_state],
+        )
 
     # Tasks for which Nova has a handler
 

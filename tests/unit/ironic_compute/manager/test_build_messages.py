@@ -30,6 +30,9 @@ class _Server(types.SimpleNamespace):
 
     task_state: str | None = None
 
+    def save(self, **expected: Any) -> None:
+        """Do nothing."""
+
     def refresh(self) -> None:
         if self.then is None:
             raise nova_exception.InstanceNotFound(instance_id=self.uuid)

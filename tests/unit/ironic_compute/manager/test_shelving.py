@@ -54,6 +54,7 @@ def _shelve(
         task_state=task_state,
         obj_get_changes=dict,
         refresh=lambda: None,
+        save=lambda: None,
     )
     manager._shelve_offload_instance(None, server, True)
     return manager.done

@@ -43,10 +43,17 @@ class Server(types.SimpleNamespace):
         """Return the two ports of the server."""
         return [{'id': 'p1'}, {'id': 'p2'}]
 
-    def save(self, expected_task_state: Any = None) -> None:
+    def save(
+        self, expected_task_state: Any = None, expected_vm_state: Any = None
+    ) -> None:
         row = getattr(self, 'row', None)
         if row is not None and row not in (expected_task_state or [row]):
             raise nova_exception.UnexpectedTaskStateError(
+                instance_uuid=self.uuid, expected={}, actual={}
+            )
+        row_vm_state = getattr(self, 'row_vm_state', None)
+        if row_vm_state and row_vm_state not in (expected_vm_state or []):
+            raise nova_exception.InstanceUpdateConflict(
                 instance_uuid=self.uuid, expected={}, actual={}
             )
         self.done.append(f'saved {self.host} {self.task_state}')

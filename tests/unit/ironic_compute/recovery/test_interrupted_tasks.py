@@ -41,6 +41,17 @@ def test_host_of_an_offloaded_server_is_cleared(
     assert (server.node, server.compute_id) == (None, None)
 
 
+@pytest.mark.parametrize('task_state', [None, tasks.UNSHELVING])
+def test_late_save_takes_no_host_from_a_server_that_is_unshelved(
+    task_state: str | None,
+) -> None:
+    """nova-conductor may carry it out when the server is ACTIVE again."""
+    server = make_server(SHELVED, task_state)
+    server.row_vm_state = vm_states.ACTIVE
+    check_twice(ResumesOne(server, None))
+    assert not server.done
+
+
 @pytest.mark.parametrize(
     ('is_volume', 'node', 'done'),
     [
