@@ -307,6 +307,14 @@ SERVER_ON_OTHER_HOST = Check(
     f'{_WAIT}host {{host}}',
     is_mended=True,
 )
+SERVER_WITHOUT_HOST = Check(
+    'server-without-host',
+    'The server is on the node, and Nova has no host for it. Nova refuses '
+    'each request for it but a delete. The daemon restores the host by '
+    'itself.',
+    f'{_WAIT}host {{host}}',
+    is_mended=True,
+)
 SERVER_NOT_ON_NODE = Check(
     'server-not-on-its-node',
     'Nova has the server on the node, and Ironic has none or another one '

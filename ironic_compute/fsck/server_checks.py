@@ -43,6 +43,10 @@ _STRAYS = {
         catalogue.SERVER_ON_OTHER_HOST,
         'Nova has it on another host than the record of the node',
     ),
+    StrayState.HOST_LOST: (
+        catalogue.SERVER_WITHOUT_HOST,
+        'Nova has no host for it',
+    ),
 }
 
 

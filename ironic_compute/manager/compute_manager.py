@@ -66,6 +66,7 @@ from ironic_compute.recovery.interrupted_deploys import (
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.loop import RecoveryLoop
 from ironic_compute.recovery.lost_builds import LostBuilds
+from ironic_compute.recovery.lost_hosts import LostHosts
 from ironic_compute.recovery.neglected_servers import NeglectedServers
 from ironic_compute.recovery.requested_repairs import RequestedRepairs
 from ironic_compute.recovery.stray_instances import StrayInstances
@@ -153,6 +154,7 @@ class IronicComputeManager(
             components.compute_nodes,
             components.rebalancer.follow_instance,
             self.driver.free_node,
+            LostHosts(components.held_nodes, components.client).restore,
             self.in_progress,
             deleted_action=CONF.running_deleted_instance_action,
         )

@@ -194,6 +194,11 @@ def is_active(facts: NodeFacts | None) -> bool:
     return state is ProvisionState.ACTIVE
 
 
+def is_deployed(facts: NodeFacts) -> bool:
+    """Return whether a server runs on a node, or is in rescue there."""
+    return is_active(facts) or rescue_state(facts) is RescueState.RESCUED
+
+
 class RescueState(enum.Enum):
     """How far Ironic has come with an interrupted rescue or unrescue."""
 
@@ -241,8 +246,30 @@ class StrayState(enum.Enum):
     """The build failed and the server has no host: free the node."""
     ON_OTHER_HOST = enum.auto()
     """Nova has the server on another host: transfer the node's row there."""
+    HOST_LOST = enum.auto()
+    """The server is in use and Nova has no host for it: restore the host."""
     MAY_BE_BUILDING = enum.auto()
     """The server may be about to be built: check again in the next round."""
+
+
+class Hosted(Protocol):
+    """The fields of Nova's Instance that :func:`has_lost_host` reads."""
+
+    @property
+    def deleted(self) -> bool: ...
+    @property
+    def host(self) -> str | None: ...
+    @property
+    def vm_state(self) -> str: ...
+
+
+def has_lost_host(server: Hosted) -> bool:
+    """Return whether a server is in use although Nova has no host for it.
+
+    No request of Nova leaves a server so.
+    """
+    is_placed = not server.deleted and server.vm_state in ON_NODE
+    return is_placed and server.host is None
 
 
 def stray_state(row: ServerRow | None, here: str) -> StrayState:
@@ -258,6 +285,8 @@ def stray_state(row: ServerRow | None, here: str) -> StrayState:
     if row.host is not None:
         is_here = row.host == here
         return StrayState.HERE if is_here else StrayState.ON_OTHER_HOST
+    if has_lost_host(row):
+        return StrayState.HOST_LOST
     # A build also counts as failed if it was an unshelve: after its failure
     # the server is shelved again and has no task state.
     is_shelved = row.vm_state == vm_states.SHELVED_OFFLOADED

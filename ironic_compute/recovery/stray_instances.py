@@ -9,6 +9,7 @@ Each node is freed in a thread of its own, so that a slow or failing node never
 delays the others.
 """
 
+import functools
 import queue
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -47,6 +48,7 @@ class StrayInstances:
 
     :param give_to: makes another host the holder of a node
     :param free_node: removes a server from its node
+    :param restore_host: gives this host to a server that Nova has without one
     :param in_progress: the servers that a thread of this worker works on
     :param begin: runs a function in a thread of its own
     :param deleted_action: Nova's ``running_deleted_instance_action``; only
@@ -57,6 +59,7 @@ class StrayInstances:
     _compute_nodes: ComputeNodes
     _give_to: Callable[[NodeId, Host], None]
     _free_node: FreeNode
+    _restore_host: Callable[[NodeId, str], None]
     _in_progress: in_progress.InProgress
     _begin: in_progress.StartThread = in_progress.start_thread
     _deleted_action: str = _REAP
@@ -153,12 +156,23 @@ class StrayInstances:
                 self._begin(
                     'stray', lambda: self.follow_server(node, server, host)
                 )
+            case StrayState.HOST_LOST:
+                self._begin('stray', lambda: self._run_restore(node, server))
             case StrayState.NOT_IN_NOVA:
                 # The server is checked again only after ``forget_checked``.
                 self._checked.add(key)
                 self._log_not_in_nova(key)
             case _:
                 pass
+
+    def _run_restore(self, node: NodeId, server: str) -> None:
+        in_progress.run_exclusive(
+            self._in_progress,
+            server,
+            functools.partial(self._restore_host, node, server),
+            'Could not restore the host of server %(server)s; trying again '
+            'later',
+        )
 
     def _end_deleted(self, key: _Found) -> None:
         """Free a deleted server's node if ``deleted_action`` is ``reap``."""

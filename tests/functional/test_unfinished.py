@@ -255,6 +255,25 @@ class UnfinishedTest(UnfinishedTestCase):
         self._wait_for_state_change(self.server, 'ACTIVE')
         self.assertEqual([], self._failed_actions())
 
+    # Servers without a host
+
+    def test_host_that_a_server_has_lost_is_restored(self) -> None:
+        """nova-conductor carried out the end of an earlier task late."""
+        row = self._row()
+        place = row.host, row.node, row.compute_id
+        self._leave(host=None, node=None, compute_id=None)
+        strays = self.manager(row.host)._recovery_loop._strays
+
+        def is_restored() -> bool:
+            # A round may have read the server before it lost its host.
+            strays.forget_checked()
+            now = self._row()
+            return (now.host, now.node, now.compute_id) == place
+
+        self.until(is_restored, 'its host restored')
+        self._reboot_server(self.server, hard=True)
+        self.assertEqual([], self._failed_actions())
+
     # Messages that come twice
 
     def test_reboot_that_was_done_is_dropped(self) -> None:

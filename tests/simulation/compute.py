@@ -39,6 +39,7 @@ from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.view import PoolView, RingStatus
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.lost_builds import LostBuilds
+from ironic_compute.recovery.lost_hosts import LostHosts
 from ironic_compute.worker.rpc_gating import RpcGating
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeId
@@ -310,6 +311,7 @@ class ComputeWorker(Worker):
             self.compute_nodes,
             self.rebalancer.follow_instance,
             self.driver.free,
+            LostHosts(self.held_nodes, client).restore,
             self.live_tasks,
             self._begin_task,
         )

@@ -153,6 +153,7 @@ def test_bug_1841481_list_that_took_minutes_makes_nothing_foreign() -> None:
             one.rows,  # type: ignore[arg-type]
             one.rebalancer.follow_instance,
             lambda node, server: freed.append((node, server)),
+            pytest.fail,
             Alone(),  # type: ignore[arg-type]
             lambda name, act: act(),
         )

@@ -216,6 +216,10 @@ PLANTED: list[tuple[Check, Snapshot]] = [
     ),
     (catalogue.SERVER_ON_OTHER_HOST, with_servers(server(host=C1))),
     (
+        catalogue.SERVER_WITHOUT_HOST,
+        with_servers(server(host=None, node=None)),
+    ),
+    (
         catalogue.SERVER_NOT_ON_NODE,
         with_servers(
             server(), server(uuid=STRANGER, node=FREE, host=C1), base=CLEAN

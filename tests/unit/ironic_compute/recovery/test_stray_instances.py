@@ -34,6 +34,7 @@ def _strays(one: One, free_node: FreeNode, **others: Any) -> StrayInstances:
     arguments = {
         'free_node': free_node,
         'give_to': one.rebalancer.follow_instance,
+        'restore_host': pytest.fail,
         'in_progress': _NothingInProgress(),
         'begin': lambda name, act: act(),
         **others,
@@ -312,3 +313,50 @@ def test_node_of_a_failed_build_is_freed(
     assert freed == []
     strays.check()
     assert freed == [NODE] * is_freed
+
+
+@pytest.mark.parametrize(
+    ('vm_state', 'task_state', 'deleted', 'is_restored'),
+    [
+        ('active', None, False, True),
+        ('stopped', None, False, True),
+        # The user has requested a delete since; it needs the host.
+        ('active', 'deleting', False, True),
+        ('active', None, True, False),
+        ('building', None, False, False),
+        ('shelved_offloaded', 'spawning', False, False),
+    ],
+)
+def test_host_of_a_server_in_use_is_restored(
+    vm_state: str, task_state: str | None, *, deleted: bool, is_restored: bool
+) -> None:
+    """A late save of an earlier request has taken it from the server."""
+    cloud = Cloud([NODE])
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    one.held_nodes.accept_facts(NodeFacts(NODE, instance_uuid=SERVER))
+    cloud.nova.servers[SERVER] = ServerRecord(
+        SERVER, 0.0, vm_state, task_state, deleted=deleted
+    )
+    restored: list[tuple[NodeId, str]] = []
+    strays = _strays(
+        one,
+        lambda *key: None,
+        restore_host=lambda *key: restored.append(key),
+    )
+    strays.check()
+    assert restored == [(NODE, SERVER)] * is_restored
+
+
+def test_host_is_not_restored_while_a_thread_works_on_the_server() -> None:
+    """The thread may be about to save another state of the server."""
+    cloud = Cloud([NODE])
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    one.held_nodes.accept_facts(NodeFacts(NODE, instance_uuid=SERVER))
+    cloud.nova.servers[SERVER] = ServerRecord(SERVER, 0.0, 'active', None)
+    in_progress = InProgress()
+    with in_progress.shared(SERVER):
+        _strays(one, pytest.fail, in_progress=in_progress).check()
