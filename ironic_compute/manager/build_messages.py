@@ -170,9 +170,16 @@ class BuildMessages(stale_messages.DropsStaleMessages):
                 return build_results.RESCHEDULED_BY_POLICY
             if self.forward_late(context, instance, request.arguments):
                 return build_results.RESCHEDULED_BY_POLICY
-            return super()._do_build_and_run_instance(
+            result = super()._do_build_and_run_instance(
                 context, instance, *args, **kwargs
             )
+            if result == build_results.FAILED:
+                # Nova deletes it, too, but after the message is acknowledged:
+                # if this process ended in between, it would stay for ever.
+                self.reportclient.delete_allocation_for_instance(
+                    context, instance.uuid, force=True
+                )
+            return result
 
     def _build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any

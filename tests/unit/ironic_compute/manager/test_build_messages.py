@@ -147,6 +147,7 @@ def _build_again(
     *,
     is_redelivered: bool = True,
     arguments: tuple[Any, ...] = _ARGUMENTS,
+    result: str = build_results.ACTIVE,
 ) -> list[str]:
     """Deliver the message of a build; return what was built."""
     built: list[str] = []
@@ -154,7 +155,7 @@ def _build_again(
     def do_build(*args: Any) -> str:
         assert not manager.acks
         built.append(args[2].uuid)
-        return build_results.ACTIVE
+        return result
 
     def begin(self: Any, context: Any, instance: Any, *args: Any) -> None:
         threads.append(
@@ -286,6 +287,23 @@ def test_build_waits_until_placement_answers(
     manager._answers.insert(0, OSError('Placement is away'))
     assert _build_again(manager, UNBUILT, monkeypatch) == ['s1']
     assert not manager._answers
+
+
+def test_failed_build_frees_its_allocation_before_its_message_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that ended in between would leave the allocation for ever."""
+    manager: Any = _Redelivered()
+    freed: list[tuple[str, bool]] = []
+    manager.reportclient = types.SimpleNamespace(
+        delete_allocation_for_instance=lambda context, server, force: (
+            freed.append((server, bool(manager.acks)))
+        )
+    )
+    result = build_results.FAILED
+    _build_again(manager, UNBUILT, monkeypatch, result=result)
+    assert freed == [('s1', False)]
+    assert manager.acks
 
 
 def test_build_of_a_deleted_server_frees_its_allocation() -> None:
