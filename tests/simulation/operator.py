@@ -77,7 +77,7 @@ class Operator:
         if host not in worker.pool.known:
             self._is_forgotten = True
             if deletes:
-                world.kernel.later(TRY_S, lambda: self._delete_service(host))
+                world.kernel.later(TRY_S, lambda: self._clean_up(host))
         elif worker.alive and sends_count:
             worker.machine.workers.report(HostForgotten(host))
             world.kernel.later(
@@ -89,6 +89,11 @@ class Operator:
         else:
             world.log(f'{worker.name} did not have {host} forgotten')
             self._try_forget(host)
+
+    def _clean_up(self, host: Host) -> None:
+        """Delete the Service of a forgotten host, unless it may be back."""
+        if not self._world.faults.calm:
+            self._delete_service(host)
 
     def _may_forget(self, worker: Any, host: Host) -> bool:
         """``hosts.forget`` and ``OperatorRequests.forget_host``."""
