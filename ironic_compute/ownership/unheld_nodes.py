@@ -41,6 +41,8 @@ class UnheldNodes:
         self._given: set[NodeId] = set()
         # Given nodes that no read of Ironic has found since.
         self._awaited: set[NodeId] = set()
+        # Given nodes that no pass has placed since.
+        self._arriving: set[NodeId] = set()
         self._listed: set[NodeId] = set()
         self._to_find_by_name: set[NodeId] = set()
         self._lock = threading.Lock()
@@ -61,9 +63,12 @@ class UnheldNodes:
     def mark_missing(self, node: NodeId) -> None:
         """Remove a node that Ironic does not have, or has in another pool.
 
-        A pass that has begun does not create or take the node's row then.
+        A pass that has begun does not create or take the node's row then. A
+        node that was given to this host is awaited again.
         """
         with self._lock:
+            if node in self._arriving:
+                self._awaited.add(node)
             self._placing.discard(node)
             self._due.pop(node, None)
             self._unplaced.pop(node, None)
@@ -78,6 +83,7 @@ class UnheldNodes:
         """
         with self._lock:
             self._awaited.clear()
+            self._arriving.clear()
             self._of_pool.clear()
             self._of_foreign.clear()
             unsettled = self._due.keys() | self._unplaced.keys()
@@ -92,6 +98,7 @@ class UnheldNodes:
             for node in nodes:
                 self._given.add(node)
                 self._awaited.add(node)
+                self._arriving.add(node)
                 self._of_pool.discard(node)
                 for waiting in (self._unplaced, self._of_foreign):
                     if node in waiting:
@@ -165,6 +172,7 @@ class UnheldNodes:
         None if it was not due.
         """
         with self._lock:
+            self._arriving.discard(node)
             return self._due.pop(node, None)
 
     def is_placing(self, node: NodeId) -> bool:
@@ -188,6 +196,7 @@ class UnheldNodes:
         """
         with self._lock:
             if facts.uuid in self._placing:
+                self._arriving.discard(facts.uuid)
                 self._unplaced[facts.uuid] = facts
 
     def set_held_elsewhere(self, facts: NodeFacts, *, in_pool: bool) -> None:
@@ -205,7 +214,9 @@ class UnheldNodes:
                 # The row may have been read before the other host gave the
                 # node to this host; read it again.
                 self._due.setdefault(node, facts)
-            elif in_pool:
+                return
+            self._arriving.discard(node)
+            if in_pool:
                 self._of_pool.add(node)
             else:
                 self._of_foreign[node] = facts

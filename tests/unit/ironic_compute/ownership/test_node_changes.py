@@ -79,6 +79,24 @@ def test_given_node_is_awaited_until_a_read_finds_it(cloud: Cloud) -> None:
     assert not changes.is_missing(N1), 'it is held by its row'
 
 
+def test_given_node_that_was_found_is_awaited_until_it_is_placed(
+    cloud: Cloud,
+) -> None:
+    """A wrong 404 after the first read removed it from all lists."""
+    one = _one(cloud)
+    changes = one.node_changes
+    one.unheld.mark_given([N1])
+    changes.mark_present(N1)
+    changes.mark_missing(N1)
+    assert changes.is_missing(N1)
+    changes.mark_present(N1)
+    one.unheld.add(cloud.nodes[N1])
+    cloud.rounds(one, 3)
+    assert changes.is_held(N1)
+    one.unheld.mark_missing(N1)
+    assert not changes.is_missing(N1)
+
+
 def _gone(one: One, facts: NodeFacts) -> None:
     one.node_changes.mark_missing(facts.uuid)
 
