@@ -8,7 +8,7 @@ from typing import TypeVar
 import nova.conf
 import oslo_messaging
 
-from ironic_compute import access_errors
+from ironic_compute import access_errors, queue_names
 
 CONF = nova.conf.CONF
 Answer = TypeVar('Answer')
@@ -60,6 +60,7 @@ def use_nova_conductor() -> None:
     # All services of Nova use this exchange; the default of oslo.messaging is
     # another one.
     rpc.set_defaults(control_exchange='nova')
+    queue_names.use_random_names(CONF)
     with access_errors.translated_transport():
         rpc.init(CONF)
     _check_rabbitmq()

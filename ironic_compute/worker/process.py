@@ -19,6 +19,7 @@ import setproctitle
 from keystoneauth1 import exceptions as ksa_exc
 from nova import config as nova_config
 from nova import objects
+from nova import rpc as nova_rpc
 from nova import utils as nova_utils
 from nova.objects import base as objects_base
 from oslo_config import cfg
@@ -27,7 +28,13 @@ from oslo_utils import importutils
 
 from hashring.clock import SystemClock
 from hashring.workers import NO_HOST
-from ironic_compute import access_errors, compat, config, errors
+from ironic_compute import (
+    access_errors,
+    compat,
+    config,
+    errors,
+    queue_names,
+)
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.gate import LeaseGate
 from ironic_compute.paths.path_health import NEUTRON, PathHealth
@@ -168,9 +175,12 @@ def configure(config_arguments: Sequence[str]) -> None:
             [PROG, *config_arguments],
             default_config_files=config.default_config_files(),
             configure_db=False,
+            init_rpc=False,
             # The agent's name, so that both read the same folders of options.
             prog=config.PROG,
         )
+        queue_names.use_random_names(CONF)
+        nova_rpc.init(CONF)
     logging.setup(CONF, PROG)
     objects.register_all()
     nova.db.main.api.DISABLE_DB_ACCESS = True
