@@ -140,9 +140,23 @@ def _are_routed(layout: Layout) -> bool:
     return bool(Dials(layout).read()['networks'] == 'routed')
 
 
-def _queues(layout: Layout) -> dict[str, Any]:
+# Kolla Ansible has these in nova.conf and in ironic.conf.
+_QUEUES_OF_KOLLA = {
+    'use_queue_manager': 'true',
+    'rabbit_stream_fanout': 'true',
+    'rabbit_qos_prefetch_count': 50,
+    'rabbit_transient_quorum_queue': 'true',
+}
+
+
+def _queues(layout: Layout, host: str | None = None) -> dict[str, Any]:
     kind = Dials(layout).read()['queues']
-    return {'rabbit_quorum_queue': str(kind == 'quorum').lower()}
+    return {
+        'rabbit_quorum_queue': str(kind != 'classic').lower(),
+        **(_QUEUES_OF_KOLLA if kind == 'kolla' else {}),
+        # As in Kolla's nova.conf of nova-compute for Ironic.
+        **({'hostname': host} if kind == 'kolla' and host else {}),
+    }
 
 
 def keystone(layout: Layout) -> Sections:
@@ -346,7 +360,7 @@ def nova(layout: Layout, host: str | None = None) -> Sections:
         },
         'conductor': {'workers': 1},
     }
-    sections['oslo_messaging_rabbit'] = _queues(layout)
+    sections['oslo_messaging_rabbit'] = _queues(layout, host)
     if host is None:
         sections |= _policy(layout, 'nova')
         sections['api_database'] = {'connection': layout.database('nova_api')}

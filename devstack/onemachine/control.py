@@ -123,7 +123,7 @@ class Cloud:
         RabbitMQ refuses to declare a queue with another type, so its data,
         which has only messages, is deleted.
 
-        :param kind: ``classic`` or ``quorum``
+        :param kind: ``classic``, ``quorum`` or ``kolla``
         """
         if Dials(self.layout).turn('queues', kind):
             self.down()

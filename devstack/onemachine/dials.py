@@ -32,7 +32,8 @@ class Dials:
     }
     # Settings with other values than on and off.
     VALUES: Mapping[str, Sequence[str]] = {
-        'queues': ('classic', 'quorum'),
+        # kolla: what Kolla Ansible sets for Nova and Ironic.
+        'queues': ('classic', 'quorum', 'kolla'),
         'rights': ('admin', 'least'),
         'networks': ('plain', 'routed'),
     }

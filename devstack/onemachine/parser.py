@@ -196,6 +196,7 @@ def _add_dials(commands: Commands) -> None:
         'dial spread off          equal nodes in the order of the defaults',
         'dial nodes 12',
         'dial queues quorum       durable queues of Nova in RabbitMQ',
+        'dial queues kolla        queues as Kolla Ansible sets them',
         'dial rights least        daemons with the rights of the manual only',
     )
     names = [*sorted(Dials.DEFAULTS), 'nodes']

@@ -35,7 +35,7 @@ class Plan:
 
     :param rounds: the number of rounds of scenarios that repeat something
     :param stock: with stock nova-computes instead of our daemons
-    :param queues: the type of Nova's queues in RabbitMQ: classic or quorum
+    :param queues: Nova's queues in RabbitMQ: classic, quorum or kolla
     :param paths: the cells of the scenario ``paths``
     :param servers_count: servers of the scenario ``moves``
     :param rules: matches the policy rules of the scenario ``rights``

@@ -9,6 +9,8 @@ from onemachine.dials import Dials
 from onemachine.layout import REPOSITORY
 from onemachine.progress import CloudError
 
+from tests.unit.install.files import parse_ini, reference, render
+
 SAMPLE = """\
 [DEFAULT]
 
@@ -145,7 +147,7 @@ def test_agent_has_the_command_line_of_the_unit(layout):
 
 
 @pytest.mark.parametrize('service', [config.nova, config.ironic])
-def test_queues_are_classic_or_quorum(layout, service):
+def test_queues_have_a_type(layout, service):
     """The type of the queues reaches each service; others are refused."""
     dials = Dials(layout)
     option = 'rabbit_quorum_queue'
@@ -153,5 +155,25 @@ def test_queues_are_classic_or_quorum(layout, service):
     assert dials.turn('queues', 'quorum')
     assert not dials.turn('queues', 'quorum')
     assert service(layout)['oslo_messaging_rabbit'][option] == 'true'
-    with pytest.raises(CloudError, match='classic or quorum'):
+    with pytest.raises(CloudError, match='classic or quorum or kolla'):
         dials.turn('queues', 'on')
+
+
+@pytest.mark.parametrize('host', ['c1', None])
+def test_queues_are_those_of_kolla(layout, host):
+    """Each queue is durable; a compute host has a name of its own."""
+    Dials(layout).turn('queues', 'kolla')
+    options = config.nova(layout, host)['oslo_messaging_rabbit']
+    assert options.get('hostname') == host
+    template = reference(
+        *('kolla-ansible', 'ansible', 'roles', 'nova-cell', 'templates'),
+        'nova.conf.j2',
+    )
+    values = {'service_name': 'nova-conductor'}
+    values['om_enable_rabbitmq_stream_fanout'] = 'true'
+    values['om_rabbitmq_qos_prefetch_count'] = '50'
+    rendered = parse_ini(render(template.read_text(), **values))
+    theirs = rendered['oslo_messaging_rabbit']
+    del theirs['heartbeat_in_pthread']
+    ours = {k: str(v) for k, v in options.items() if k != 'hostname'}
+    assert ours == theirs
