@@ -183,11 +183,13 @@ class Content:
         names: Iterable[str],
         host: str | None = None,
         port: str | None = None,
+        config_drive: bool = False,
     ) -> list[Any]:
         """Create servers, some at once; return when nova-api has them.
 
         :param host: the host of the servers; None: the scheduler chooses
         :param port: the port of a server; None: Nova makes one
+        :param config_drive: Nova makes one, which describes the networks
         """
         cloud = self.cloud
         # The connection finds its services at first use, which is not safe
@@ -202,6 +204,7 @@ class Content:
                 flavor_id=flavor.id,
                 image_id=image.id,
                 networks=[{'port': port} if port else {'uuid': network.id}],
+                config_drive=config_drive,
                 **({'host': host} if host else {}),
             )
 

@@ -25,8 +25,10 @@ REQUESTS: Mapping[str, str] = {
     'baremetal:node:inject_nmi': 'dump',
     'baremetal:node:get_console': 'console',
     'baremetal:node:set_console_state': 'screen',
-    'baremetal:node:vif:list': 'delete',
+    'baremetal:node:vif:list': 'detach',
     'baremetal:node:vif:detach': 'detach',
+    'baremetal:port:list_all': 'describe',
+    'baremetal:portgroup:list_all': 'describe',
     'baremetal:volume:delete': 'disconnect',
     'placement:resource_providers:create': 'enroll',
     'placement:resource_providers:delete': 'withdraw',
@@ -77,6 +79,14 @@ class Requests:
     def _boot(self) -> Iterator[Callable[[], None]]:
         name = f'right-{next(self._numbers)}'
         yield lambda: self._content.create_servers([name]) and None
+        self._delete_others()
+
+    @contextlib.contextmanager
+    def _describe(self) -> Iterator[Callable[[], None]]:
+        """Boot a server with a config drive, which has its networks."""
+        name = f'right-{next(self._numbers)}'
+        create = self._content.create_servers
+        yield lambda: create([name], config_drive=True) and None
         self._delete_others()
 
     @contextlib.contextmanager
