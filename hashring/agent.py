@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from hashring import events, paths, workers
-from hashring.adoption import View
 from hashring.agent_status import AgentStatus
 from hashring.assignment import Assignment
 from hashring.clock import Clock
@@ -223,11 +222,14 @@ class Agent:
         self._operator_log.log_disagreement(disagreeing_members, now_s)
         self._operator_log.log_lease_terms(state.view.members)
         self._handle(_lease_status(state))
-        self._judge_paths(state.view, now_s, held=held)
+        self._judge_paths(state, now_s, held=held)
         self._check_other_groups(state.other_groups)
 
-    def _judge_paths(self, view: View, now_s: float, *, held: bool) -> None:
+    def _judge_paths(
+        self, state: HeartbeatState, now_s: float, *, held: bool
+    ) -> None:
         """Decide whether this agent is half alive; needs a lease."""
+        view = state.view
         tenures = self.assignment.tenures() | self._path_worker.tenures()
         states = self._path_states = self._observed_paths.combined(tenures)
         watch = self._half_alive
@@ -238,7 +240,7 @@ class Agent:
             return
         self._path_proofs.update(view, now_s)
         was_half_alive = watch.is_half_alive
-        watch.update(states, view, now_s)
+        watch.update(states, view, now_s, state.requested_at_s)
         self._operator_log.log_half_alive(
             watch.cause, watch.return_wait_s, now_s
         )

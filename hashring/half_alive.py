@@ -12,6 +12,7 @@ each relapse, or when no other agent is left that serves as well. Pure.
 """
 
 import dataclasses
+import math
 
 import attrs
 
@@ -24,6 +25,9 @@ from hashring.ring import Host
 # At the end of an outage for all, this agent may notice so many seconds later
 # than others that the service answers again.
 _PROVEN_FOR_S = 10.0
+# A member list that was requested so many seconds after a proof was read must
+# still have it; a list that is older may have a proof that is withdrawn.
+_LISTED_FOR_S = 5.0
 # The proofs of others have come so many seconds after a failure, if any come.
 _PROOF_AWAITED_S = 30.0
 # All paths must have worked so many times ``half_alive_s`` before the
@@ -63,6 +67,12 @@ class HalfAliveWatch:
         # When the agent became half alive, within the last hour.
         self._began_s: list[float] = []
         self._failing: tuple[Path, ...] = ()
+        # When the newest member list was requested.
+        self._requested_at_s = -math.inf
+        # The present failures that the newest list has, and those of them
+        # that an earlier list had, too.
+        self._listed: frozenset[Path] = frozenset()
+        self._listed_before: frozenset[Path] = frozenset()
         # Proof of an earlier failure, by its publisher -> until when it may
         # not have been withdrawn because its publisher is not connected.
         self._old_proofs: dict[tuple[Boot, Path], float] = {}
@@ -84,13 +94,22 @@ class HalfAliveWatch:
             _RETURN_FACTOR * self._after_s, relapses_count, _RETURN_MAX_S
         )
 
-    def update(self, states: PathStates, view: View, now_s: float) -> None:
+    def update(
+        self,
+        states: PathStates,
+        view: View,
+        now_s: float,
+        requested_at_s: float,
+    ) -> None:
         """Decide anew.
 
         :param states: the paths of this agent
         :param view: the newest member list, read under a lease
+        :param requested_at_s: when that list was requested
         """
-        self._note_old_proofs(failing(states, now_s), view, now_s)
+        self._failing = failing(states, now_s)
+        self._note_listed_failures(view, requested_at_s)
+        self._note_old_proofs(view, now_s)
         if self.cause is None:
             self.cause = self._find_cause(states, view, now_s)
             if self.cause is not None:
@@ -104,27 +123,36 @@ class HalfAliveWatch:
         self._works_since_s = self._needed_since_s = None
         self._proven_since_s = {}
 
-    def _note_old_proofs(
-        self, paths: tuple[Path, ...], view: View, now_s: float
-    ) -> None:
+    def _note_listed_failures(self, view: View, requested_at_s: float) -> None:
+        """Note which failures other agents can read in the newest list."""
+        if requested_at_s > self._requested_at_s:
+            self._requested_at_s = requested_at_s
+            self._listed_before = self._listed
+            self._listed = self._list_published_paths(view)
+        self._listed &= frozenset(self._failing)
+        self._listed_before &= self._listed
+
+    def _note_old_proofs(self, view: View, now_s: float) -> None:
         """Note the proofs that were there before their failure was published.
 
         Nobody can have proven anything about such a failure. The proof of an
         earlier one may be listed even after the path has begun to fail again,
-        if its publisher's request was slow. An agent that is listed for longer
-        than its term has read the newer record, and would have withdrawn it.
+        if its publisher's request was slow, and this agent may have read no
+        list in between; so a proof in the first list that has the failure is
+        an old one, too. An agent that is listed for longer than its term has
+        read the newer record, and would have withdrawn it.
         """
         former, self._old_proofs = self._old_proofs, {}
-        published = self._list_published_paths(view)
         for member in view.members:
             for proof in member.path_proofs:
-                key = member.boot, proof.path
-                if proof.boot == self._boot:
-                    until_s = now_s + member.lease_term_s
-                    if proof.path in self._failing and proof.path in published:
-                        until_s = former.get(key, now_s)
-                    self._old_proofs[key] = until_s
-        self._failing = paths
+                if proof.boot != self._boot:
+                    continue
+                key, until_s = (member.boot, proof.path), now_s
+                if proof.path not in self._listed_before:
+                    until_s += member.lease_term_s
+                if proof.path in self._listed:
+                    until_s = former.get(key, until_s)
+                self._old_proofs[key] = until_s
 
     def _list_published_paths(self, view: View) -> frozenset[Path]:
         """Return the paths that fail here as other agents can read it."""
@@ -147,9 +175,10 @@ class HalfAliveWatch:
         }
         for path in failing(states, now_s, self._after_s):
             since_s, state = self._proven_since_s.get(path), states[path]
-            if _has_lasted(
+            is_proven = _has_lasted(
                 since_s, _PROVEN_FOR_S, now_s
-            ) and _has_failed_since(since_s, state):
+            ) and _has_lasted(since_s, _LISTED_FOR_S, self._requested_at_s)
+            if is_proven and _has_failed_since(since_s, state):
                 failing_since_s = state.failing_since_s or now_s
                 return Cause(path, failing_since_s, state.why, provers[path])
         return None

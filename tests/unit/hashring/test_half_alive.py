@@ -38,9 +38,16 @@ def fail(
 ) -> None:
     """Let the others have proven for long enough that the path works."""
     unproven = View(tuple(changed(m, path_proofs=()) for m in view.members))
-    watch.update(states, unproven, now_s - 11.0)
-    watch.update(states, view, now_s - 10.0)
-    watch.update(states, view, now_s)
+    update(watch, states, unproven, now_s - 11.0)
+    update(watch, states, view, now_s - 10.0)
+    update(watch, states, view, now_s)
+
+
+def update(
+    watch: HalfAliveWatch, states: PathStates, view: View, now_s: float
+) -> None:
+    """Have a new member list each time."""
+    watch.update(states, view, now_s, requested_at_s=now_s)
 
 
 def published(view: View) -> View:
@@ -63,7 +70,7 @@ def test_path_that_fails_for_a_while_has_a_cause(
     """The cause names the path, the reason, and who reaches the service."""
     fail(watch, FAILS, View((ME, WELL)), 114.9)
     assert watch.cause is None
-    watch.update(FAILS, View((ME, WELL)), 115.0)
+    update(watch, FAILS, View((ME, WELL)), 115.0)
     assert watch.cause is not None
     assert dataclasses.astuple(watch.cause) == (
         RABBITMQ,
@@ -106,11 +113,11 @@ def test_end_of_an_outage_that_is_noticed_late_moves_nothing(
 ) -> None:
     """Other agents notice up to ten seconds earlier that a service is back."""
     unproven = View((ME, changed(WELL, path_proofs=())))
-    watch.update(FAILS, unproven, 160.0)
-    watch.update(FAILS, View((ME, WELL)), 161.0)
-    watch.update(FAILS, View((ME, WELL)), 170.9)
+    update(watch, FAILS, unproven, 160.0)
+    update(watch, FAILS, View((ME, WELL)), 161.0)
+    update(watch, FAILS, View((ME, WELL)), 170.9)
     assert not watch.is_half_alive
-    watch.update(WORKS, View((ME, WELL)), 171.0)
+    update(watch, WORKS, View((ME, WELL)), 171.0)
     failing_again = {**FAILS, RABBITMQ: PathState(172.0, 'refused')}
     fail(watch, failing_again, View((ME, WELL)), 186.9)
     assert not watch.is_half_alive
@@ -137,13 +144,13 @@ def test_proof_of_an_earlier_failure_proves_nothing(
     """An agent cannot withdraw it until its entry ends, if it is cut off."""
     view = View((ME, changed(WELL, lease_term_s=15.0)))
     fail(watch, {**FAILS, RABBITMQ: PathState(90.0, 'refused')}, view, 100.0)
-    watch.update(WORKS, view, 101.0)
+    update(watch, WORKS, view, 101.0)
     fails_again = {**FAILS, RABBITMQ: PathState(102.0, 'refused')}
-    watch.update(fails_again, view, 103.0)
+    update(watch, fails_again, view, 103.0)
     for now_s in (115.0, 118.0, 127.9):
-        watch.update(fails_again, published(view), now_s)
+        update(watch, fails_again, published(view), now_s)
         assert not watch.is_half_alive
-    watch.update(fails_again, published(view), 128.0)
+    update(watch, fails_again, published(view), 128.0)
     assert watch.is_half_alive
 
 
@@ -153,13 +160,62 @@ def test_proof_that_comes_before_its_failure_was_published(
     """A slow request published the proof of an earlier failure just then."""
     view = View((ME, changed(WELL, lease_term_s=15.0)))
     unproven = View((ME, changed(WELL, path_proofs=())))
-    watch.update(FAILS, unproven, 101.0)
+    update(watch, FAILS, unproven, 101.0)
     for now_s in (102.0, 104.0):
-        watch.update(FAILS, view, now_s)
+        update(watch, FAILS, view, now_s)
     for now_s in (106.0, 119.0, 128.9):
-        watch.update(FAILS, published(view), now_s)
+        update(watch, FAILS, published(view), now_s)
         assert not watch.is_half_alive
-    watch.update(FAILS, published(view), 129.0)
+    update(watch, FAILS, published(view), 129.0)
+    assert watch.is_half_alive
+
+
+def test_proof_that_is_in_the_first_list_with_its_failure(
+    watch: HalfAliveWatch,
+) -> None:
+    """No list was read for a while, so it may be that of an earlier one."""
+    view = View((ME, changed(WELL, lease_term_s=15.0)))
+    unproven = View((ME, changed(WELL, path_proofs=())))
+    watch.update(FAILS, unproven, 101.0, requested_at_s=101.0)
+    for now_s in (106.0, 108.0, 121.0, 130.9):
+        update(watch, FAILS, published(view), now_s)
+        assert not watch.is_half_alive
+    update(watch, FAILS, published(view), 131.0)
+    assert watch.is_half_alive
+
+
+def test_failure_that_was_listed_before_it_began_anew(
+    watch: HalfAliveWatch,
+) -> None:
+    """Others may have read neither its end nor that it began again."""
+    view = View((ME, changed(WELL, lease_term_s=15.0)))
+    unproven = View((ME, changed(WELL, path_proofs=())))
+    watch.update(FAILS, published(unproven), 105.0, requested_at_s=105.0)
+    watch.update(WORKS, published(unproven), 106.0, requested_at_s=105.0)
+    again = {**FAILS, RABBITMQ: PathState(107.0, 'refused')}
+    for now_s in (113.0, 123.0, 128.0, 137.9):
+        update(watch, again, published(view), now_s)
+        assert not watch.is_half_alive
+    update(watch, again, published(view), 138.0)
+    assert watch.is_half_alive
+
+
+def test_proof_must_be_in_a_list_that_is_newer(
+    watch: HalfAliveWatch,
+) -> None:
+    """While no list can be read, it may have been withdrawn."""
+    unproven = View((ME, changed(WELL, path_proofs=())))
+    update(watch, FAILS, published(unproven), 106.0)
+    view = published(View((ME, WELL)))
+    for now_s, requested_at_s in (
+        (107.0, 106.9),
+        (110.0, 109.9),
+        (119.0, 109.9),
+        (119.5, 111.9),
+    ):
+        watch.update(FAILS, view, now_s, requested_at_s)
+        assert not watch.is_half_alive, now_s
+    watch.update(FAILS, view, 119.6, requested_at_s=112.0)
     assert watch.is_half_alive
 
 
@@ -194,9 +250,9 @@ def test_it_comes_back_when_the_path_has_worked_for_long(
         (220.0, WORKS),
         (264.9, WORKS),
     ):
-        half_alive.update(states, view, now_s)
+        update(half_alive, states, view, now_s)
         assert half_alive.is_half_alive, now_s
-    half_alive.update(WORKS, view, 265.0)
+    update(half_alive, WORKS, view, 265.0)
     assert not half_alive.is_half_alive
 
 
@@ -210,9 +266,9 @@ def test_each_relapse_within_an_hour_doubles_the_wait(
     for _ in range(8):
         fail(watch, FAILS, view, now_s)
         waits_s.append(watch.return_wait_s)
-        watch.update(WORKS, view, now_s)
+        update(watch, WORKS, view, now_s)
         now_s += waits_s[-1]
-        watch.update(WORKS, view, now_s)
+        update(watch, WORKS, view, now_s)
         assert not watch.is_half_alive
     assert waits_s[:6] == [45.0, 90.0, 180.0, 360.0, 720.0, 1440.0]
     assert max(waits_s) == 1800.0
@@ -232,10 +288,10 @@ def test_agent_that_is_alone_serves_as_well_as_it_can(
     half_alive: HalfAliveWatch, gone: tuple[Member, ...]
 ) -> None:
     """A member may be missing in one list, so it waits a while."""
-    half_alive.update(FAILS, View((ME, *gone)), 200.0)
-    half_alive.update(FAILS, View((ME, *gone)), 214.9)
+    update(half_alive, FAILS, View((ME, *gone)), 200.0)
+    update(half_alive, FAILS, View((ME, *gone)), 214.9)
     assert half_alive.is_half_alive
-    half_alive.update(FAILS, View((ME, *gone)), 215.0)
+    update(half_alive, FAILS, View((ME, *gone)), 215.0)
     assert not half_alive.is_half_alive
 
 
@@ -244,14 +300,14 @@ def test_agent_is_needed_if_all_others_fail_on_more_paths(
 ) -> None:
     """The agent that serves its hosts meanwhile has lost a path, too."""
     view = View((ME, changed(WELL, failing_paths=(IRONIC,))))
-    half_alive.update({}, view, 120.0)
-    half_alive.update({}, view, 140.0)
-    half_alive.update(FAILS, view, 150.0)
-    half_alive.update(FAILS, view, 170.0)
-    half_alive.update(WORKS, view, 175.0)
-    half_alive.update(WORKS, view, 189.9)
+    update(half_alive, {}, view, 120.0)
+    update(half_alive, {}, view, 140.0)
+    update(half_alive, FAILS, view, 150.0)
+    update(half_alive, FAILS, view, 170.0)
+    update(half_alive, WORKS, view, 175.0)
+    update(half_alive, WORKS, view, 189.9)
     assert half_alive.is_half_alive
-    half_alive.update(WORKS, view, 190.0)
+    update(half_alive, WORKS, view, 190.0)
     assert not half_alive.is_half_alive
 
 
@@ -260,8 +316,8 @@ def test_agent_that_restarts_will_serve_again(
 ) -> None:
     """Hosts would come here and go back at once."""
     other = changed(WELL, state=MemberState.RESTARTING)
-    half_alive.update(FAILS, View((ME, other)), 200.0)
-    half_alive.update(FAILS, View((ME, other)), 260.0)
+    update(half_alive, FAILS, View((ME, other)), 200.0)
+    update(half_alive, FAILS, View((ME, other)), 260.0)
     assert half_alive.is_half_alive
 
 
@@ -272,7 +328,7 @@ def test_path_that_fails_for_all_does_not_keep_it_away(
     view = View((ME, changed(WELL, path_proofs=(), failing_paths=(IRONIC,))))
     states = {**WORKS, IRONIC: PathState(120.0, 'wrong password')}
     for now_s in (121.0, 149.0, 150.0, 194.0):
-        half_alive.update(states, view, now_s)
+        update(half_alive, states, view, now_s)
         assert half_alive.is_half_alive, now_s
-    half_alive.update(states, view, 195.0)
+    update(half_alive, states, view, 195.0)
     assert not half_alive.is_half_alive
