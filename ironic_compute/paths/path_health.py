@@ -60,12 +60,15 @@ class _Observed:
     """When the last failed request was sent."""
     sent_s: list[float] = dataclasses.field(default_factory=list)
     """When the requests were sent that have not ended yet."""
+    trusted_from_s: float = -math.inf
+    """From when on an answer shows that the path works."""
 
     @property
     def is_known(self) -> bool:
-        """Whether any request has ended."""
-        is_failing = self.failing_since_s is not None
-        return is_failing or not math.isinf(self.answered_s)
+        """Whether enough requests have ended to tell how the path is."""
+        if math.isinf(self.answered_s):
+            return self.failing_since_s is not None
+        return self.answered_s >= self.trusted_from_s
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -74,9 +77,14 @@ class PathHealth:
 
     A path fails from the first failure until all requests of ten seconds have
     had an answer, and two at least. No call blocks.
+
+    :param starts_in_doubt: whether the answers of ten seconds are needed, too,
+        before a path is known to work at all: it may have failed for an
+        earlier worker, and one answer would not have ended that failure
     """
 
     _clock: Clock
+    _starts_in_doubt: bool = False
 
     def __attrs_post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,7 +94,7 @@ class PathHealth:
         """Note that a request had an answer just now, whatever it says."""
         now_s = self._clock.now_s()
         with self._lock:
-            observed = self._observed.setdefault(path, _Observed())
+            observed = self._find(path, now_s)
             # Not since the last answer: a busy worker has one all the time.
             if (
                 not observed.answers_count
@@ -112,10 +120,11 @@ class PathHealth:
         """
         now_s = self._clock.now_s()
         with self._lock:
-            observed = self._observed.setdefault(path, _Observed())
+            observed = self._find(path, now_s)
             if began_s is not None and observed.answered_s >= began_s:
                 return
             observed.answers_count = 0
+            observed.trusted_from_s = -math.inf
             sent_s = now_s if began_s is None else began_s
             observed.failed_s = max(sent_s, now_s - _HUNG_S)
             observed.why = _one_line(why)
@@ -129,7 +138,7 @@ class PathHealth:
         """Note that the request in the body waits for its answer."""
         began_s = self._clock.now_s()
         with self._lock:
-            sent_s = self._observed.setdefault(path, _Observed()).sent_s
+            sent_s = self._find(path, began_s).sent_s
             sent_s.append(began_s)
         try:
             yield
@@ -156,6 +165,14 @@ class PathHealth:
             observed = self._observed.get(path, _Observed())
             return observed.failing_since_s is not None
 
+    def needs_answers(self, path: Path) -> bool:
+        """Return whether more answers are needed until a path works.
+
+        It fails, or is in doubt since the start.
+        """
+        is_unknown = self._starts_in_doubt and path not in self.states()
+        return is_unknown or self.is_failing(path)
+
     def states(self) -> dict[Path, PathState]:
         """Return the state of each path about which something was noted."""
         with self._lock:
@@ -164,6 +181,14 @@ class PathHealth:
                 for path, observed in self._observed.items()
                 if observed.is_known
             }
+
+    def _find(self, path: Path, now_s: float) -> _Observed:
+        """Return what was noted about a path; needs the lock."""
+        if path not in self._observed:
+            self._observed[path] = observed = _Observed()
+            if self._starts_in_doubt:
+                observed.trusted_from_s = now_s + QUIET_S
+        return self._observed[path]
 
 
 def _state(observed: _Observed) -> PathState:

@@ -95,7 +95,7 @@ class Probe:
         """
         now_s = self._clock.now_s()
         is_answered = self._is_due() and self._is_expected() and self._probe()
-        if self._is_failing():
+        if self._needs_answers():
             # A probe may have waited for its time-out already.
             spent_s = self._clock.now_s() - now_s
             return _CONFIRM_S if is_answered else max(RETRY_S - spent_s, 1.0)
@@ -105,8 +105,8 @@ class Probe:
         # The path may begin to fail meanwhile.
         return min(max(left_s, 1.0), RETRY_S)
 
-    def _is_failing(self) -> bool:
-        return self._health.is_failing(self.path)
+    def _needs_answers(self) -> bool:
+        return self._health.needs_answers(self.path)
 
     def is_suspect(self) -> bool:
         """Return whether a probe should be sent at once, for a new reason.
@@ -114,7 +114,7 @@ class Probe:
         :meth:`try_probe` may have asked for a longer wait before. Any thread
         may call.
         """
-        is_idle = self._began_s is None and not self._is_failing()
+        is_idle = self._began_s is None and not self._needs_answers()
         return is_idle and self._is_doubtful()
 
     def note_overdue(self) -> None:
@@ -128,7 +128,7 @@ class Probe:
         self._note_failure(f'no answer for {TIMEOUT_S} s', began_s)
 
     def _is_due(self) -> bool:
-        if self._is_failing():
+        if self._needs_answers():
             return True
         if self._is_doubtful():
             return True
@@ -226,7 +226,7 @@ def make_probes(
         # A network may break most new connections and leave open ones alone:
         # the probe's own connection is open, and requests need new ones.
         is_waiting = health.waits_s(RABBITMQ) >= TIMEOUT_S
-        if is_waiting or health.is_failing(RABBITMQ):
+        if is_waiting or health.needs_answers(RABBITMQ):
             calls.new_connection()
         calls.rabbitmq()
 

@@ -53,7 +53,8 @@ def run(tenure: Tenure, send: Callable[[pipe.Message], None]) -> None:
 
     :param send: sends a message to the agent
     """
-    health = PathHealth(tenure.clock)
+    # A path has failed for an earlier worker, and may fail for most requests.
+    health = PathHealth(tenure.clock, starts_in_doubt=True)
     observer = make_path_observer(
         tenure,
         health,

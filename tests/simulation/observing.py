@@ -182,7 +182,7 @@ class PathWorker(Worker):
     def start(self) -> None:
         start_observer(
             self,
-            PathHealth(self.clock),
+            PathHealth(self.clock, starts_in_doubt=True),
             lambda: True,
             _PATH_WORKER_SILENCES_S,
         )

@@ -109,6 +109,56 @@ def test_path_with_one_answer_in_four_fails_all_the_time(
     assert health.states()[IRONIC].failing_since_s == _BEGAN_S
 
 
+def test_path_in_doubt_needs_the_answers_of_ten_seconds(
+    clock: ManualClock,
+) -> None:
+    """The path has failed for an earlier worker; one answer may be luck."""
+    health = PathHealth(clock, starts_in_doubt=True)
+    assert health.needs_answers(IRONIC)
+    for _ in range(6):
+        health.note_answer(IRONIC)
+        assert health.states() == {}
+        assert health.needs_answers(IRONIC)
+        clock.advance(1.7)
+    health.note_answer(IRONIC)
+    assert health.states() == {IRONIC: PathState(answered_s=clock.now_s())}
+    assert not health.needs_answers(IRONIC)
+
+
+def test_failure_of_a_path_in_doubt_is_known_at_once(
+    clock: ManualClock,
+) -> None:
+    """The path works as soon as after any other failure."""
+    health = PathHealth(clock, starts_in_doubt=True)
+    health.note_answer(IRONIC)
+    clock.advance(2)
+    health.note_failure(IRONIC, 'reset', began_s=clock.now_s() - 1)
+    assert health.states()[IRONIC].failing_since_s == _BEGAN_S + 1
+    for _ in range(2):
+        assert health.needs_answers(IRONIC)
+        clock.advance(4.5)
+        health.note_answer(IRONIC)
+    assert health.states() == {IRONIC: PathState(answered_s=clock.now_s())}
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_some_answers_do_not_end_the_doubt(
+    clock: ManualClock, seed: int
+) -> None:
+    """Of most requests there is no answer, but of the first there is one."""
+    health = PathHealth(clock, starts_in_doubt=True)
+    rng = random.Random(seed)
+    while clock.now_s() < _BEGAN_S + 100:
+        if clock.now_s() == _BEGAN_S or rng.random() < 0.25:
+            health.note_answer(IRONIC)
+            clock.advance(1.5)
+        else:
+            health.note_failure(IRONIC, 'reset')
+            clock.advance(5)
+        state = health.states().get(IRONIC, PathState(0.0))
+        assert state.failing_since_s is not None
+
+
 def test_request_that_hangs_counts_as_newer_after_a_while(
     health: PathHealth, clock: ManualClock
 ) -> None:

@@ -29,13 +29,15 @@ _SILENCE_S = 25.0
 class _Ironic:
     """The far end of a probe; answers unless told."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(
+        self, clock: ManualClock, health: PathHealth | None = None
+    ) -> None:
         self.error: Exception | None = None
         self.on_request: Callable[[], object] = lambda: None
         self.is_expected = True
         self.is_doubted = False
         self.arrived_count = 0
-        self.health = PathHealth(clock)
+        self.health = health or PathHealth(clock)
         self.probe = Probe(
             IRONIC,
             _SILENCE_S,
@@ -88,6 +90,20 @@ def test_silent_path_is_probed_at_intervals(
     _live(ironic, clock, 10 * _SILENCE_S)
     assert ironic.arrived_count == 10
     assert not ironic.health.is_failing(IRONIC)
+
+
+def test_path_is_probed_often_until_it_is_known_to_work(
+    clock: ManualClock,
+) -> None:
+    """It has failed for an earlier worker, maybe for most requests only."""
+    ironic = _Ironic(clock, PathHealth(clock, starts_in_doubt=True))
+    _live(ironic, clock, 10)
+    assert ironic.arrived_count == 7
+    assert ironic.health.states() == {}
+    _live(ironic, clock, 1)
+    assert list(ironic.health.states()) == [IRONIC]
+    _live(ironic, clock, _SILENCE_S - 5)
+    assert ironic.arrived_count == 8
 
 
 def test_path_with_traffic_is_not_probed(
