@@ -182,14 +182,14 @@ def makeups(
 # Name of a defect -> a seed that detects it.
 SEEDS: dict[str, int] = {
     'half alive after a moment': 1002,
-    'half alive at the first proof': 1020,
-    'half alive without a proof': 1045,
+    'half alive at the first proof': 1003,
+    'half alive without a proof': 1001,
     'half alive alone': 1001,
-    'one answer ends a failure': 1394,
-    'half alive for a moment': 1019,
-    'half alive again and again': 1308,
-    'old answer counts as a proof': 1077,
-    'sick agent adopts': 1280,
+    'one answer ends a failure': 1095,
+    'half alive for a moment': 1002,
+    'half alive again and again': 1214,
+    'old answer counts as a proof': 1019,
+    'sick agent adopts': 1101,
     'half-alive agent keeps its home': 1007,
-    'allocation deleted once': 1081,
+    'allocation deleted once': 1020,
 }
