@@ -42,6 +42,7 @@ class Commands:
 
     :param at_once: one command starts the daemons, or nova-computes, of all
         controllers
+    :param restarts: the tool starts a daemon again that has ended by itself
     """
 
     stop_nova: str
@@ -52,6 +53,14 @@ class Commands:
     nova_manage: str
     rabbitmqctl: str
     at_once: bool = False
+    restarts: bool = False
+
+
+# systemd would start the container again after a ``docker stop``.
+_KOLLA_UNIT = 'kolla-nova_compute_ironic-container.service'
+_KOLLA_DEPLOY = (
+    'kolla-ansible deploy -i INVENTORY --tags ironic,nova,nova-cell'
+)
 
 
 class Tool(enum.Enum):
@@ -68,14 +77,15 @@ class Tool(enum.Enum):
     )
     """Units of systemd, as on the page By hand."""
     KOLLA = Commands(
-        stop_nova='docker stop nova_compute_ironic',
-        start_nova='kolla-ansible deploy --tags ironic,nova,nova-cell',
-        stop_daemon='docker stop nova_compute_ironic',
-        start_daemon='kolla-ansible deploy --tags ironic,nova,nova-cell',
+        stop_nova=f'systemctl stop {_KOLLA_UNIT}',
+        start_nova=_KOLLA_DEPLOY,
+        stop_daemon=f'systemctl stop {_KOLLA_UNIT}',
+        start_daemon=_KOLLA_DEPLOY,
         ctl='docker exec nova_compute_ironic ironic-computectl',
         nova_manage='docker exec nova_conductor nova-manage',
         rabbitmqctl='docker exec rabbitmq rabbitmqctl',
         at_once=True,
+        restarts=True,
     )
     """Containers of Kolla Ansible."""
 
@@ -245,11 +255,17 @@ def _retire(step: Step, found: Found, commands: Commands) -> Words:
     state = found.state(host)
     machine = state.machine
     unit = f', and its daemon on {machine} has ended' if machine else ''
+    first = (
+        f'. Before, on {machine}: {commands.stop_daemon}; otherwise the '
+        f'daemon is started again, and its host comes back'
+        if machine and commands.restarts
+        else ''
+    )
     return Words(
         where='any controller',
         do=f'{commands.ctl} host retire {host} --wait',
         why=f'What it has ({_holds(state)}) moves to the other hosts, while '
-        f'the servers run, and Nova forgets the host',
+        f'the servers run, and Nova forgets the host{first}',
         then=f'the command ends; "openstack compute service list" has no '
         f'{host}{unit}',
         undo=f'until the host is empty: {commands.ctl} host undrain {host}; '

@@ -3,10 +3,13 @@
 
 import importlib
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 import hashring.opts
+from ironic_compute.worker import executors
 from tests.unit.install import options
 from tests.unit.install.files import (
     CONTRIB,
@@ -34,11 +37,11 @@ _VALUES = {
 }
 
 
-def _nova_conf() -> Ini:
+def _nova_conf(values: Mapping[str, Any] = _VALUES) -> Ini:
     """Return the nova.conf of the container, as Kolla merges it."""
     template = reference(*_ROLES, 'nova-cell', 'templates', 'nova.conf.j2')
-    merged = parse_ini(render(template.read_text(), **_VALUES))
-    ours = parse_ini(render(OVERRIDE.read_text(), **_VALUES))
+    merged = parse_ini(render(template.read_text(), **values))
+    ours = parse_ini(render(OVERRIDE.read_text(), **values))
     for section, values in ours.items():
         merged.setdefault(section, {}).update(values)
     return merged
@@ -53,6 +56,26 @@ def test_container_gets_the_coordination_backend() -> None:
     assert conf['DEFAULT']['compute_driver'] == 'ironic.IronicDriver'
     registry = options.of_the_daemon()
     assert conf['coordination'].keys() <= registry['coordination']
+
+
+def test_backend_trusts_the_authority_of_kolla() -> None:
+    """etcd has TLS where Kolla's other backends have it."""
+    tls = {'etcd_enable_tls': 'true', 'etcd_protocol': 'https'}
+    authority = '/etc/ssl/certs/ca-certificates.crt'
+    values = {**_VALUES, **tls, 'openstack_cacert': authority}
+    conf = parse_ini(render(OVERRIDE.read_text(), **values))
+    url = f'etcd3+https://192.0.2.1:2379?ca_cert={authority}'
+    assert conf['coordination']['backend_url'] == url
+
+
+def test_unfinished_requests_keep_no_others_away() -> None:
+    """A message stays unacknowledged until its work is done."""
+    values = {**_VALUES, 'om_enable_rabbitmq_stream_fanout': 'true'}
+    values['om_rabbitmq_qos_prefetch_count'] = '50'
+    options = _nova_conf(values)['oslo_messaging_rabbit']
+    assert options['rabbit_stream_fanout'] == 'true'
+    count = int(options['rabbit_qos_prefetch_count'])
+    assert count == executors.AMPLE_COUNT
 
 
 def test_kolla_overrides_no_option_of_ours() -> None:

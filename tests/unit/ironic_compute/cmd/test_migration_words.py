@@ -82,7 +82,7 @@ def test_kolla_starts_all_containers_at_once() -> None:
     )
     words = describe(plan[2], found, Tool.KOLLA)
     assert words.where == 'the deployment host'
-    assert words.do == 'kolla-ansible deploy --tags ironic,nova,nova-cell'
+    assert words.do.startswith('kolla-ansible deploy -i INVENTORY --tags ')
 
 
 def test_kolla_stops_all_daemons_before_the_way_back() -> None:
@@ -94,6 +94,28 @@ def test_kolla_stops_all_daemons_before_the_way_back() -> None:
         Step(Action.START_NOVA_COMPUTE, (X, Y)),
         Step(Action.DELETE_QUEUES, (X, Y)),
     )
+
+
+@pytest.mark.parametrize(
+    'action', [Action.STOP_NOVA_COMPUTE, Action.STOP_DAEMON]
+)
+def test_kolla_stops_the_unit_of_the_container(action: Action) -> None:
+    """systemd starts a container again that docker has stopped."""
+    words = describe(Step(action, (X,)), _found(OURS, X), Tool.KOLLA)
+    unit = 'kolla-nova_compute_ironic-container.service'
+    assert words.do == f'systemctl stop {unit}'
+
+
+@pytest.mark.parametrize(
+    ('tool', 'stops'), [(Tool.KOLLA, True), (Tool.SYSTEMD, False)]
+)
+def test_retired_daemon_of_kolla_is_stopped_before(
+    tool: Tool, stops: bool
+) -> None:
+    """It would be started again, and its host would come back."""
+    step = Step(Action.RETIRE_HOST, (X,))
+    words = describe(step, _found(OURS, X), tool)
+    assert ('Before, on m1: systemctl stop ' in words.why) is stops
 
 
 @pytest.mark.parametrize(
