@@ -106,13 +106,20 @@ class NewNodes:
         Blocks. Used for a build that arrives before ``place_nodes`` reads the
         row.
         """
-        facts = self._unheld.facts(node)
+        was_waiting = self._unheld.facts(node) is not None
         read_at = self._held_nodes.version()
         row = self._compute_nodes.list_by_nodes([node]).get(
             node
         ) or self._compute_nodes.read_by_name(node)
-        if row is not None and row.host == self._held_nodes.host:
-            self._held_nodes.add_node(row, facts, read_at)
+        if row is None or row.host != self._held_nodes.host:
+            return
+        self._held_nodes.add_node(row, None, read_at)
+        facts = self._unheld.facts(node)
+        if facts is not None:
+            self._held_nodes.accept_facts(facts)
+        elif was_waiting:
+            # It may have been marked missing during the read of the row.
+            self._request_read(node)
 
     def place_nodes(self) -> None:
         """Read the rows that are due; create, take or leave each node.

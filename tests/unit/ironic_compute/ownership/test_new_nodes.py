@@ -315,6 +315,24 @@ def test_node_that_gets_a_404_while_its_row_is_created_is_read_again(
     assert set(cloud.providers) == set(cloud.nodes)
 
 
+def test_node_of_a_build_that_gets_a_404_is_read_again(cloud: Cloud) -> None:
+    """The 404 came while the build's host read the row of the node."""
+    one, node = cloud.hosts[C1], NodeId('node-000')
+    cloud.nova.create_row(SentRequest('c1', 'c1', late=False), node, C1, 7)
+    of_nodes = one.rows.list_by_nodes
+
+    def meanwhile(nodes: list[NodeId]) -> Any:
+        one.node_changes.mark_missing(node)
+        return of_nodes(nodes)
+
+    one.rows.list_by_nodes = meanwhile  # type: ignore[assignment, method-assign]
+    one.new_nodes.reset_from_list(cloud.nodes)
+    one.new_nodes.hold_if_ours(node)
+    assert one.held_nodes.row(node) is not None
+    assert one.held_nodes.facts(node) is None
+    assert one.reads_requested == [node]
+
+
 def test_node_given_while_its_row_is_read_is_held(
     cloud: Cloud,
 ) -> None:
