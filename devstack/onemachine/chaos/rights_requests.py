@@ -119,9 +119,14 @@ class Requests:
 
     @contextlib.contextmanager
     def _flat_nodes(self) -> Iterator[None]:
-        """Have Ironic attach ports to the free nodes in the block."""
-        nodes = self._content.nodes().values()
-        free = [node.id for node in nodes if not node.instance_id]
+        """Have Ironic attach ports to all nodes but one in the block.
+
+        The one has the server that is kept. A server that failed without a
+        right may still be on another one, where the next is then built.
+        """
+        kept = self._content.server(self._kept.id).hypervisor_hostname
+        free = self._content.nodes().keys() - {kept}
+        wait_until('the nodes free', lambda: self._are_free(free), 300)
         try:
             for node in free:
                 self._metal.update_node(node, network_interface='flat')
