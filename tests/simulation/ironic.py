@@ -21,7 +21,7 @@ from tests.simulation.faults import Unreachable
 from tests.simulation.kernel import WALL_START_S
 from tests.simulation.notifications import Notifications
 from tests.simulation.requests import wall_time
-from tests.simulation.wire import SentRequest, Wire
+from tests.simulation.wire import PROMPT_S, SentRequest, Wire
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(NodeFacts))
 _READ_FIELDS = operator.attrgetter(*_FIELDS)
@@ -65,6 +65,8 @@ class Ironic:
         self.machines: dict[NodeId, NodeMachine] = {}
         # Nodes that were denied once, and until when.
         self._denied: dict[NodeId, float] = {}
+        # Node -> the server for which it was reserved late.
+        self._reserved_late: dict[NodeId, str] = {}
 
     def _fall_ill(self) -> None:
         """Answer with errors and with incomplete lists for a while."""
@@ -143,7 +145,10 @@ class Ironic:
         facts = self.nodes.get(node)
         doubted_s = self._denied.get(node, -DOUBTED_S) + DOUBTED_S
         is_denied = self._world.kernel.now_s < doubted_s
-        return facts is None or facts.maintenance or is_denied
+        if facts is None or facts.maintenance or is_denied:
+            return True
+        late = self._reserved_late.get(node)
+        return late is not None and facts.instance_uuid == late
 
     def changed_since(self, stamp: str) -> list[NodeFacts]:
         """Return the nodes changed at this time or later, newest first."""
@@ -183,6 +188,8 @@ class Ironic:
         if self.of_instance(server) not in (None, facts):
             raise errors.NodeAssociated(f'{server} is on another node')
         if facts.instance_uuid is None:
+            if request.way_s > PROMPT_S:
+                self._reserved_late[node] = server
             self._world.log(f'{request.sender} reserves {node} for {server}')
             self.change(node, 'update.end', instance_uuid=server)
             self._world.nova.servers[server].has_left = False
