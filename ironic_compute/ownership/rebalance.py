@@ -119,18 +119,17 @@ class Rebalancer:
     def run_round(self) -> None:
         """Place new nodes and push free ones, at most ``push_budget`` nodes.
 
-        Does nothing while the gate is shut or the ring is empty; blocks.
+        Does nothing while the gate is shut; blocks. While the ring is empty,
+        because all hosts are disabled, this host holds what was given to it.
         """
-        if not self._gate.is_open() or not self._pool.ring_status().ring.hosts:
-            return
-        if not self._services.is_read:
+        if not self._gate.is_open() or not self._services.is_read:
             # Without the records every host would seem to lack its Service
             # record.
             return
         self._new_nodes.place_nodes()
-        if self._foreign.is_stock_compute_up():
-            return
         status = self._pool.ring_status()
+        if not status.ring.hosts or self._foreign.is_stock_compute_up():
+            return
         if status.settled_for_s >= self._settle_s(status):
             self._push(status.ring)
 

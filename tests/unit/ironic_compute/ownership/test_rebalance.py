@@ -135,6 +135,22 @@ def test_nodes_of_a_disabled_host_move_once() -> None:
     assert len(nodes) == len(set(nodes))
 
 
+def test_given_node_is_held_while_all_hosts_are_disabled() -> None:
+    """Its server would not be served, although its record names this host."""
+    cloud = Cloud(['node-1'])
+    cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    two = cloud.add('c2')
+    cloud.hosts[C1].show('c2')
+    two.show()
+    two.unheld.add(cloud.nodes[NodeId('node-1')])
+    cloud.rounds(cloud.hosts[C1], 20)
+    assert {(old, new) for _, old, new in cloud.moved} == {(C1, C2)}
+    cloud.rounds(two, 2)
+    assert two.held_nodes.row(NodeId('node-1'))
+
+
 def test_node_with_a_server_is_checked_once_in_60_rounds() -> None:
     """Nova has a server on the node that Ironic does not show."""
     cloud = Cloud(['node-1'])
