@@ -41,6 +41,7 @@ Taken = TypeVar('Taken')
 class RecoveryLoop:
     """One thread that makes all checks of the recovery room in turn.
 
+    :param is_reached: returns whether RabbitMQ answers this worker
     :param interval_s: seconds between two rounds
     :param queue_s: seconds of RPC service after which every message that
         waited in the queue at the start has been taken from it
@@ -56,6 +57,7 @@ class RecoveryLoop:
     _repairs: RequestedRepairs
     _gate: Gate
     _clock: Clock
+    _is_reached: Callable[[], bool]
     _interval_s: float
     _queue_s: float
     _lost_s: float
@@ -102,12 +104,15 @@ class RecoveryLoop:
     def _run_round(self) -> float:
         """Run the checks that are due; return the seconds to the next round.
 
-        While the gate is shut no check runs; the time for which RPC must have
-        been served (``queue_s``) counts anew after that.
+        While the gate is shut no check runs. The time for which RPC must have
+        been served (``queue_s``) counts anew after that, and after a failure
+        of RabbitMQ, in which messages waited however long it lasted.
         """
         now_s = self._clock.now_s()
-        if not self._gate.is_open():
+        is_open = self._gate.is_open()
+        if not (is_open and self._is_reached()):
             self._served_since_s = now_s
+        if not is_open:
             return _FIRST_ROUND_S
         is_requested = self._is_requested.is_set()
         self._is_requested.clear()

@@ -42,7 +42,11 @@ from ironic_compute.ownership.removal import Removal
 from ironic_compute.ownership.row_audit import RowAudit
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.paths import probes, traffic
-from ironic_compute.paths.path_health import PLACEMENT, PathHealth
+from ironic_compute.paths.path_health import (
+    PLACEMENT,
+    RABBITMQ,
+    PathHealth,
+)
 from ironic_compute.paths.path_observer import PathObserver
 from ironic_compute.pool.foreign_hosts import ForeignHosts
 from ironic_compute.pool.host_mappings import HostMappings
@@ -433,6 +437,10 @@ class Components:
     def read_services_soon(self) -> None:
         """Start a read of Nova's Service records; does not block."""
         self._service_thread.wake()
+
+    def is_reached(self) -> bool:
+        """Return whether RabbitMQ answers this worker, as far as it knows."""
+        return not self._path_health.is_failing(RABBITMQ)
 
     def is_own_agent_away(self) -> bool:
         """Return whether the host was adopted, and its own agent is a member.

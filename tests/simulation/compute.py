@@ -579,6 +579,8 @@ class ComputeWorker(Worker):
             if not self.gate.is_open():
                 served_s, wait_s = now_s, FIRST_LOOK_S
                 continue
+            if self._path_health.is_failing(RABBITMQ):
+                served_s = now_s
             if now_s - anew_s >= RECHECK_S:
                 anew_s = now_s
                 self._strays.forget_checked()

@@ -3,6 +3,7 @@
 
 import threading
 import types
+from collections.abc import Callable
 from typing import Any
 
 from ironic_compute.recovery import loop
@@ -10,7 +11,12 @@ from ironic_compute.recovery.loop import RecoveryLoop
 from tests.fakes.clock import ManualClock
 
 
-def _make(called: list[str], gate: Any, clock: ManualClock) -> RecoveryLoop:
+def _make(
+    called: list[str],
+    gate: Any,
+    clock: ManualClock,
+    is_reached: Callable[[], bool] = lambda: True,
+) -> RecoveryLoop:
     """Return a loop whose checks record their calls."""
 
     def fail() -> None:
@@ -39,6 +45,7 @@ def _make(called: list[str], gate: Any, clock: ManualClock) -> RecoveryLoop:
         ),
         gate,
         clock,
+        is_reached,
         interval_s=10.0,
         queue_s=20.0,
         lost_s=60.0,
@@ -88,6 +95,7 @@ def test_stop_ends_the_thread() -> None:
         parts,
         parts,
         ManualClock(),
+        lambda: True,
         interval_s=1.0,
         queue_s=1.0,
         lost_s=1.0,
@@ -110,6 +118,22 @@ def test_lost_work_waits_anew_after_each_gap_of_the_lease() -> None:
     clock.advance(100.0)
     recovery_loop._run_round()
     gate.is_open = lambda: True
+    for _ in range(2):
+        recovery_loop._run_round()
+        clock.advance(10.0)
+    assert not {'lost', 'neglected'} & set(called)
+    recovery_loop._run_round()
+    assert called[-2:] == ['lost', 'neglected']
+
+
+def test_lost_work_waits_anew_after_a_failure_of_rabbitmq() -> None:
+    """A build waited in the queue for longer than lost builds need."""
+    called: list[str] = []
+    gate = types.SimpleNamespace(is_open=lambda: True)
+    clock = ManualClock()
+    answers = [False, True, True, True]
+    recovery_loop = _make(called, gate, clock, lambda: answers.pop(0))
+    clock.advance(100.0)
     for _ in range(2):
         recovery_loop._run_round()
         clock.advance(10.0)
