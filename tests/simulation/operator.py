@@ -112,11 +112,22 @@ class Operator:
     def return_machine(self) -> None:
         """Put the dismantled controller up again, in every second world.
 
-        In the other worlds no other machine is gone for good.
+        In the other worlds no other machine is gone for good. If the agents
+        never knew its host, nobody adopts that, so it must come back.
         """
-        if self._dismantled is not None and self._world.seed % 2:
+        if self._dismantled is None:
+            return
+        if self._world.seed % 2 or not self._is_known(self._dismantled):
             self._dismantled.stays_dead = False
             self._dismantled = None
+
+    def _is_known(self, dismantled: Any) -> bool:
+        """Return whether other agents know the host of a machine, or did."""
+        return self._is_forgotten or any(
+            dismantled.home in machine.saved_state.read_known()
+            for machine in self._world.machines
+            if machine is not dismantled
+        )
 
     @property
     def forgotten_host(self) -> Host | None:
