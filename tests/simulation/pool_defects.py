@@ -69,5 +69,5 @@ SEEDS: Mapping[str, int] = {
     'server given to any pool': 5642,
     'node of another pool taken': 5070,
     'request of another pool forgotten': 5070,
-    'servers never leave their pool': 5115,
+    'servers never leave their pool': 5186,
 }

@@ -45,7 +45,7 @@ MAKEUPS: dict[str, Makeup] = {
     'interrupted stop forgotten': with_parts(resume=LeavesStops),
 }
 SEEDS: dict[str, int] = {
-    'redelivered request not begun anew': 1764,
-    'interrupted rebuild begun again': 1027,
-    'interrupted stop forgotten': 1852,
+    'redelivered request not begun anew': 1203,
+    'interrupted rebuild begun again': 1034,
+    'interrupted stop forgotten': 1083,
 }
