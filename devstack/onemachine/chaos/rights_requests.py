@@ -124,8 +124,7 @@ class Requests:
         The one has the server that is kept. A server that failed without a
         right may still be on another one, where the next is then built.
         """
-        kept = self._content.server(self._kept.id).hypervisor_hostname
-        free = self._content.nodes().keys() - {kept}
+        free = self._others()
         wait_until('the nodes free', lambda: self._are_free(free), 300)
         try:
             for node in free:
@@ -135,6 +134,11 @@ class Requests:
             wait_until('the nodes free', lambda: self._are_free(free), 300)
             for node in free:
                 self._metal.update_node(node, network_interface='noop')
+
+    def _others(self) -> set[str]:
+        """Return all nodes but that of the kept server."""
+        kept = self._content.server(self._kept.id).hypervisor_hostname
+        return self._content.nodes().keys() - {kept}
 
     def _are_free(self, names: Collection[str]) -> bool:
         nodes = self._content.nodes()
@@ -272,7 +276,12 @@ class Requests:
     @contextlib.contextmanager
     def _withdraw(self) -> Iterator[Callable[[], None]]:
         self._content.enroll(self._count + 1)
-        self._stage.await_offered(300)
+        free = self._others()
+
+        def are_offered() -> bool:
+            return free <= self._content.schedulable()
+
+        wait_until('the new node offered', are_offered, 300, 2.0)
         yield lambda: self._content.withdraw(self._count)
         self._withdraw_one()
 
