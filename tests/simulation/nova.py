@@ -185,9 +185,11 @@ class Nova:
                 row.deleted = True
                 self.rows_dropped.add(row.node)
                 self._world.placement.drop_unused(NodeId(row.node))
-        # A build that waits in the queue of this host finds no node there.
+        # A build that waits in the queue of this host finds no node there, or
+        # nobody takes it from the queue any more.
+        left = {row.node for row in self.rows.values() if row.host == host}
         for server, node in self._world.placement.allocations.items():
-            if node in self.rows_dropped:
+            if node in self.rows_dropped | left:
                 self._world.excuse(server, 'its Service was deleted')
                 self._world.tasks.excuse(server, 'its Service was deleted')
 
