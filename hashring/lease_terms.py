@@ -44,7 +44,7 @@ class LeaseTerms:
 
     @property
     def longest_s(self) -> float:
-        """The longest term that this agent has seen or heard of, in s."""
+        """The longest term that was seen or heard of, in seconds."""
         return max(self.seen_s, _longest_s(self._heard))
 
 

@@ -238,7 +238,7 @@ class IronicComputeManager(
             ),
             components.gate,
             components.clock,
-            components.is_reached,
+            components.reaches_rabbitmq,
             interval_s=options.upkeep_interval_s,
             queue_s=options.unfinished_s,
             lost_s=options.lost_build_s,

@@ -41,7 +41,7 @@ Taken = TypeVar('Taken')
 class RecoveryLoop:
     """One thread that makes all checks of the recovery room in turn.
 
-    :param is_reached: returns whether RabbitMQ answers this worker
+    :param reaches_rabbitmq: returns whether RabbitMQ answers this worker
     :param interval_s: seconds between two rounds
     :param queue_s: seconds of RPC service after which every message that
         waited in the queue at the start has been taken from it
@@ -57,7 +57,7 @@ class RecoveryLoop:
     _repairs: RequestedRepairs
     _gate: Gate
     _clock: Clock
-    _is_reached: Callable[[], bool]
+    _reaches_rabbitmq: Callable[[], bool]
     _interval_s: float
     _queue_s: float
     _lost_s: float
@@ -110,7 +110,7 @@ class RecoveryLoop:
         """
         now_s = self._clock.now_s()
         is_open = self._gate.is_open()
-        if not (is_open and self._is_reached()):
+        if not (is_open and self._reaches_rabbitmq()):
             self._served_since_s = now_s
         if not is_open:
             return _FIRST_ROUND_S

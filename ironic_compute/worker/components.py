@@ -438,7 +438,7 @@ class Components:
         """Start a read of Nova's Service records; does not block."""
         self._service_thread.wake()
 
-    def is_reached(self) -> bool:
+    def reaches_rabbitmq(self) -> bool:
         """Return whether RabbitMQ answers this worker, as far as it knows."""
         return not self._path_health.is_failing(RABBITMQ)
 

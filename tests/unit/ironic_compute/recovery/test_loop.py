@@ -15,7 +15,7 @@ def _make(
     called: list[str],
     gate: Any,
     clock: ManualClock,
-    is_reached: Callable[[], bool] = lambda: True,
+    reaches_rabbitmq: Callable[[], bool] = lambda: True,
 ) -> RecoveryLoop:
     """Return a loop whose checks record their calls."""
 
@@ -45,7 +45,7 @@ def _make(
         ),
         gate,
         clock,
-        is_reached,
+        reaches_rabbitmq,
         interval_s=10.0,
         queue_s=20.0,
         lost_s=60.0,
@@ -108,6 +108,18 @@ def test_stop_ends_the_thread() -> None:
         assert not thread.is_alive()
 
 
+def _check_wait(
+    recovery_loop: RecoveryLoop, called: list[str], clock: ManualClock
+) -> None:
+    """Check that the search for lost work waits for ``queue_s`` first."""
+    for _ in range(2):
+        recovery_loop._run_round()
+        clock.advance(10.0)
+    assert not {'lost', 'neglected'} & set(called)
+    recovery_loop._run_round()
+    assert called[-2:] == ['lost', 'neglected']
+
+
 def test_lost_work_waits_anew_after_each_gap_of_the_lease() -> None:
     """While the gate was shut no message was taken from the queue."""
     called: list[str] = []
@@ -118,12 +130,7 @@ def test_lost_work_waits_anew_after_each_gap_of_the_lease() -> None:
     clock.advance(100.0)
     recovery_loop._run_round()
     gate.is_open = lambda: True
-    for _ in range(2):
-        recovery_loop._run_round()
-        clock.advance(10.0)
-    assert not {'lost', 'neglected'} & set(called)
-    recovery_loop._run_round()
-    assert called[-2:] == ['lost', 'neglected']
+    _check_wait(recovery_loop, called, clock)
 
 
 def test_lost_work_waits_anew_after_a_failure_of_rabbitmq() -> None:
@@ -134,12 +141,7 @@ def test_lost_work_waits_anew_after_a_failure_of_rabbitmq() -> None:
     answers = [False, True, True, True]
     recovery_loop = _make(called, gate, clock, lambda: answers.pop(0))
     clock.advance(100.0)
-    for _ in range(2):
-        recovery_loop._run_round()
-        clock.advance(10.0)
-    assert not {'lost', 'neglected'} & set(called)
-    recovery_loop._run_round()
-    assert called[-2:] == ['lost', 'neglected']
+    _check_wait(recovery_loop, called, clock)
 
 
 def test_request_makes_all_checks_in_the_next_round() -> None:
