@@ -204,10 +204,7 @@ class Checks(upgradecheck.UpgradeCommands):
                 ).missing_rights()
             ),
             lambda: rights_check.of_roles(CONF),
-            lambda: rights_check.of_neutron(
-                rights_check.make_neutron(), _servers_on(nodes)
-            ),
-            lambda: rights_check.of_floating_ips(rights_check.make_neutron()),
+            lambda: _lacks_in_neutron(_servers_on(nodes)),
         )
         if not lacks:
             return _success(None if nodes else _NO_NODE)
@@ -280,6 +277,15 @@ def _servers_on(nodes: Iterable[NodeFacts]) -> list[str]:
     """Return some of the servers on nodes."""
     found = (node.instance_uuid for node in nodes)
     return [str(each) for each in found if each][:_NAMED_MAX]
+
+
+def _lacks_in_neutron(servers: Sequence[str]) -> list[rights_check.Lack]:
+    """Return what Neutron hides; if it is away, this waits for it once."""
+    neutron = rights_check.make_neutron()
+    return [
+        *rights_check.of_neutron(neutron, servers),
+        *rights_check.of_floating_ips(neutron),
+    ]
 
 
 def _success(details: str | None = None) -> upgradecheck.Result:
