@@ -57,6 +57,7 @@ from tests.simulation.observing import ObservedWires, start_observer
 from tests.simulation.placement import Reporter
 from tests.simulation.rows import Server, Services
 from tests.simulation.scheduling import ReportClient
+from tests.simulation.wire import Wire
 from tests.simulation.worker import Worker
 
 PACE = Pace(
@@ -64,23 +65,34 @@ PACE = Pace(
     confirm_s=8.0,
     push_budget=10,
 )
-ROUND_S = 2.0
 DELTA_S = 4.0
 # Seconds between two audits, in the worlds.
 AUDITS_S = (15.0, 60.0)
-RECHECK_S = 15.0
-CONFIRM_S = 10.0
-SERVICES_S = 8.0
-REPORT_S = 10.0
-REPORTS_S = 30.0
-FIRST_LOOK_S = 5.0
-QUEUE_S = 10.0
-UPKEEP_S = 10.0
-IDLE_S = 20.0
-LOST_S = 100.0
-QUIET_S = 50.0
-# A small page, so that a search has several pages even in a small cloud.
-ROWS_PER_PAGE = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Intervals:
+    """How often a simulated worker does what; much is sooner than by default.
+
+    :param page_rows: rows in a page; few, so that a search has several pages
+        even in a small cloud
+    """
+
+    pace: Pace = PACE
+    round_s: float = 2.0
+    delta_s: float = DELTA_S
+    recheck_s: float = 15.0
+    confirm_s: float = 10.0
+    services_s: float = 8.0
+    report_s: float = 10.0
+    reports_s: float = 30.0
+    first_look_s: float = 5.0
+    queue_s: float = 10.0
+    upkeep_s: float = 10.0
+    idle_s: float = 20.0
+    lost_s: float = 100.0
+    quiet_s: float = 50.0
+    page_rows: int = 4
 
 
 class Inline(futures.Executor):
@@ -135,34 +147,28 @@ class AwaitedRows(UnconfirmedRows):
 class ComputeWorker(Worker):
     """A worker that serves the nodes of one host for one tenure."""
 
+    intervals = Intervals()
+
     def __init__(
         self, world: Any, machine: Any, host: Host, tenure: int
     ) -> None:
         super().__init__(world, machine, host, tenure)
         makeup = world.makeup
         self.pool: RecordingPoolView = RecordingPoolView(self)
-        wires = ObservedWires(self)
+        wires = self._make_wires()
         self._path_health = wires.health
         self.wire = wires.conductor
         self.call_neutron = wires.call_neutron
         # The manager and the tracker share it, as in IronicComputeManager.
         self.reportclient = ReportClient(world, wires.placement)
         self.live_tasks = LiveTasks(self.kernel)
-        self.client = Client(
-            world,
-            wires.ironic,
-            self.gate,
-            self.live_tasks.server_at_work,
-            world.pools.node_pool(machine),
-        )
+        self.client = self._make_client(wires.ironic)
         self.compute_nodes: ComputeNodes = makeup.compute_nodes(
-            self.gate, self.clock, ROWS_PER_PAGE
+            self.gate, self.clock, self.intervals.page_rows
         )
         self.services = Services(world.nova, self.wire)
         self._reports = LoopTask(self, 'reports', self._write_reports)
-        self.reporter = Reporter(
-            world, wires.placement, self.gate, self._reports.wake
-        )
+        self.reporter = self._make_reporter(wires.placement)
         claims = ClaimBook()
         self.unheld = UnheldNodes()
         self.held_nodes: HeldNodes = makeup.held_nodes(
@@ -172,7 +178,9 @@ class ComputeWorker(Worker):
             claims,
             self.reporter,
             AwaitedRows(
-                self.clock, PACE.confirm_s + makeup.clock_skew_s, self.kernel
+                self.clock,
+                self.intervals.pace.confirm_s + makeup.clock_skew_s,
+                self.kernel,
             ),
             self.unheld.add,
             lambda: Lock(self.kernel),
@@ -190,7 +198,7 @@ class ComputeWorker(Worker):
             self.reporter,
             self.clock,
             lambda node: self.feed.request_read(node),
-            CONFIRM_S,
+            self.intervals.confirm_s,
         )
         self._make_feed()
         self.tracker = BareMetalTracker(
@@ -201,7 +209,7 @@ class ComputeWorker(Worker):
             self.client,  # type: ignore[arg-type]
             self.reportclient,
             self.feed.request_read,
-            confirm_timeout_s=2 * PACE.confirm_s,
+            confirm_timeout_s=2 * self.intervals.pace.confirm_s,
             repeat_read=lambda server, read: self.driver.repeat_read(read),
         )
         self.driver = Driver(
@@ -214,6 +222,24 @@ class ComputeWorker(Worker):
         self._make_recovery()
         self._make_rpc()
         self._resuming: set[Task] = set()
+
+    def _make_wires(self) -> ObservedWires:
+        return ObservedWires(self)
+
+    def _make_client(self, wire: Wire) -> Client:
+        return Client(
+            self.world,
+            wire,
+            self.gate,
+            self.live_tasks.server_at_work,
+            self.world.pools.node_pool(self.machine),
+        )
+
+    def _make_reporter(self, wire: Wire) -> Reporter:
+        return Reporter(self.world, wire, self.gate, self._reports.wake)
+
+    def _make_row_writers(self) -> RowWriters:
+        return RowWriters(1, Inline(self.world))
 
     def _make_feed(self) -> None:
         """``Components._make_feed``."""
@@ -228,7 +254,7 @@ class ComputeWorker(Worker):
             request_read=lambda node: self.feed.request_read(node),
         )
         options = types.SimpleNamespace(
-            delta_interval_s=DELTA_S,
+            delta_interval_s=self.intervals.delta_s,
             audit_interval_s=self.world.audit_interval_s,
             use_notifications=True,
         )
@@ -256,10 +282,12 @@ class ComputeWorker(Worker):
                 self, host, nodes
             ),
         )
-        writers = RowWriters(1, Inline(self.world))
+        writers = self._make_row_writers()
         settle_s = self.machine.timing.settle_s
         pace = dataclasses.replace(
-            PACE, settle_s=settle_s, disagree_s=settle_s + SERVICES_S
+            self.intervals.pace,
+            settle_s=settle_s,
+            disagree_s=settle_s + self.intervals.services_s,
         )
         self.new_nodes = makeup.new_nodes(
             self.unheld,
@@ -303,7 +331,7 @@ class ComputeWorker(Worker):
             failures,
             self.live_tasks,
             self.clock,
-            IDLE_S,
+            self.intervals.idle_s,
             self._begin_task,
         )
         self._strays = makeup.strays(
@@ -341,7 +369,7 @@ class ComputeWorker(Worker):
             lambda: None,
             self.machine.workers.report,
             self._is_own_agent_away,
-            QUIET_S,
+            self.intervals.quiet_s,
         )
         self.drain = makeup.draining(
             self.held_nodes,
@@ -365,8 +393,8 @@ class ComputeWorker(Worker):
             self._cast_given,
             self.gate,
             self.clock,
-            RowWriters(1, Inline(self.world)),
-            PACE.push_budget,
+            self._make_row_writers(),
+            self.intervals.pace.push_budget,
             self._wake_departures,
         )
         self._departing = LoopTask(self, 'departures', self._give_nodes)
@@ -388,7 +416,7 @@ class ComputeWorker(Worker):
             self.manager.finish_delete,
             self.live_tasks,  # type: ignore[arg-type]
             self.clock,
-            LOST_S,
+            self.intervals.lost_s,
             self._begin_task,
         )
 
@@ -482,7 +510,7 @@ class ComputeWorker(Worker):
 
         while True:
             self._tolerant(lambda: self.wire.write(report, gated=False))
-            self.kernel.sleep(REPORT_S)
+            self.kernel.sleep(self.intervals.report_s)
 
     def _tolerant(self, act: Callable[[], Any]) -> None:
         """Run one round of a loop; an error does not end the loop."""
@@ -530,7 +558,7 @@ class ComputeWorker(Worker):
             self._tolerant(self.removal.run_round)
             if self.world.environment.has_moves:
                 self._tolerant(self.drain.run_round)
-            self.kernel.sleep(ROUND_S)
+            self.kernel.sleep(self.intervals.round_s)
 
     def _wake_departures(self) -> None:
         self._departing.wake()
@@ -549,14 +577,14 @@ class ComputeWorker(Worker):
             self.reporter.write()
         except FAILURES as exc:
             self.world.log(f'{self.name}: {exc}')
-            return ROUND_S
-        return REPORTS_S
+            return self.intervals.round_s
+        return self.intervals.reports_s
 
     def _run_services(self) -> None:
         while True:
             self._tolerant(self._read_services)
             self.world.feed_checks.check_given(self)
-            self.kernel.sleep(SERVICES_S)
+            self.kernel.sleep(self.intervals.services_s)
 
     def _read_services(self) -> None:
         self.services.read_records()
@@ -570,23 +598,23 @@ class ComputeWorker(Worker):
         """``RecoveryLoop._keep``."""
         served_s = anew_s = self.clock.now_s()
         lost_s = -math.inf
-        wait_s = FIRST_LOOK_S
+        wait_s = self.intervals.first_look_s
         while True:
             self.kernel.sleep(wait_s)
             if self.draining:
                 return
-            now_s, wait_s = self.clock.now_s(), UPKEEP_S
+            now_s, wait_s = self.clock.now_s(), self.intervals.upkeep_s
             if not self.gate.is_open():
-                served_s, wait_s = now_s, FIRST_LOOK_S
+                served_s, wait_s = now_s, self.intervals.first_look_s
                 continue
             if self._path_health.is_failing(RABBITMQ):
                 served_s = now_s
-            if now_s - anew_s >= RECHECK_S:
+            if now_s - anew_s >= self.intervals.recheck_s:
                 anew_s = now_s
                 self._strays.forget_checked()
             self._tolerant(self._resume.check)
             self._tolerant(self._strays.check)
-            is_due = now_s - lost_s >= LOST_S
-            if is_due and now_s - served_s >= QUEUE_S:
+            is_due = now_s - lost_s >= self.intervals.lost_s
+            if is_due and now_s - served_s >= self.intervals.queue_s:
                 lost_s = now_s
                 self._tolerant(self._lost.check)

@@ -79,7 +79,9 @@ class ObservedWires:
         )
 
     def _wire(self, service: Path, note: Callable[..., Any]) -> Wire:
-        return Wire(self._worker.world, self._worker, service, note)
+        return self._worker.world.wire_class(
+            self._worker.world, self._worker, service, note
+        )
 
     def _call_ironic(self, send: Callable[[], Any]) -> Any:
         with self._ironic.request('request'):
@@ -142,7 +144,7 @@ def start_observer(
     is_doubted = worker.pool.is_doubted
 
     def probe(service: Path, **parts: Any) -> Probe:
-        wire = Wire(worker.world, worker, service)
+        wire = worker.world.wire_class(worker.world, worker, service)
         return Probe(
             service,
             silences_s[service],

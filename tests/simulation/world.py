@@ -22,6 +22,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.machine import AgentProcess, Machine
 from tests.simulation.makeup import Backend, Makeup
+from tests.simulation.wire import Wire
 
 STORY_LENGTH_COUNT = 60
 # Seconds for which a request may be under way; the margin covers them.
@@ -34,6 +35,9 @@ class Broken(AssertionError):
 
 class World:
     """The world of one seed."""
+
+    kernel_class = Kernel
+    wire_class = Wire
 
     def __init__(
         self,
@@ -48,7 +52,7 @@ class World:
         self.backend = backend
         self.rng = rng or random.Random(seed)
         self.environment = Environment(seed)
-        self.kernel = Kernel(self.rng)
+        self.kernel = self.kernel_class(self.rng)
         self.faults = Faults(self.kernel, self.rng)
         if self.environment.has_only_path_faults:
             self.faults.disarm()
