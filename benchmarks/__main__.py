@@ -6,6 +6,8 @@ measures with the cloud's Python. It refuses a cloud with servers or running
 compute processes, and deletes the records of its compute hosts. Each part's
 results are saved when it ends, so an interrupted benchmark can be resumed;
 delete the file of results to begin again.
+
+``python -m benchmarks scale`` simulates large pools, without a cloud.
 """
 
 import argparse
@@ -202,6 +204,11 @@ def report(options: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ['scale']:
+        # Imported only here, because it needs Nova and no cloud.
+        from benchmarks.scale import command
+
+        return command.main(given[1:])
     options = parser().parse_args(given)
     if os.environ.get(_MEASURES):
         return 1 if run_here(options) else 0
