@@ -34,6 +34,19 @@ class StateDirRefused(ConfigError):
 class BackendUnavailable(HashringError, Retriable):
     """A request to the coordination backend failed."""
 
+    @property
+    def cure(self) -> str:
+        """What the operator can do about it."""
+        if 'CERTIFICATE_VERIFY_FAILED' in str(self):
+            return (
+                'renew its certificate, or correct the one of its issuer in '
+                'the URL'
+            )
+        if 'Service Unavailable' in str(self):
+            # etcd's gateway runs, and cannot connect to etcd.
+            return 'look into its log'
+        return 'check that it runs and can be reached from here'
+
 
 class NotInGroup(BackendUnavailable):
     """The group does not exist, or this agent is not a member of it."""

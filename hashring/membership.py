@@ -390,15 +390,9 @@ def read_pools(
     try:
         return _read_pools(watcher, timeout_s)
     except errors.BackendUnavailable as exc:
-        cure = (
-            'renew its certificate, or correct the one of its issuer in the '
-            'URL'
-            if 'CERTIFICATE_VERIFY_FAILED' in str(exc)
-            else 'check that it runs and can be reached from here'
-        )
         raise errors.BackendUnavailable(
             f'{backends.OPTION} is {backend.shown}, and it does not answer '
-            f'({exc}): {cure}.'
+            f'({exc}): {exc.cure}.'
         ) from exc
 
 

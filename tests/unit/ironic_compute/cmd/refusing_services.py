@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services that refuse whoever asks, for the tests of operators' mistakes.
 
-There are Keystone, Ironic and Placement, with and without TLS, and RabbitMQ.
-The certificate has expired. Each service listens on a free port of loopback.
+There are Keystone, Ironic, Placement and etcd, with and without TLS, and
+RabbitMQ. The certificate has expired. Each service listens on a free port of
+loopback.
 """
 
 import contextlib
@@ -38,7 +39,8 @@ class _Refusing(http.server.BaseHTTPRequestHandler):
     """Keystone below /id, and below /no without tokens.
 
     Ironic is below /bm, where it refuses all, and below /ironic, where it has
-    one node. Placement is below /forbidden.
+    one node. Placement is below /forbidden. etcd's gateway is the rest, and
+    cannot serve: so it answers if it cannot connect to etcd.
     """
 
     def log_message(self, *_arguments: Any) -> None:
@@ -53,6 +55,8 @@ class _Refusing(http.server.BaseHTTPRequestHandler):
         elif self.path.startswith('/forbidden'):
             error = {'code': 'placement.undefined_code', 'detail': 'not yours'}
             self._answer(403, {'errors': [error]})
+        elif self.path == '/version':
+            self._answer(200, {'etcdserver': '3.4.23'})
         else:
             link = {'rel': 'self', 'href': self._url(self.path)}
             version = {'id': 'v3.14', 'status': 'stable', 'links': [link]}
@@ -63,6 +67,9 @@ class _Refusing(http.server.BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers['Content-Length']))
         if self.path.startswith('/no'):
             self._answer(401, {'error': {'code': 401, 'message': 'refused'}})
+            return
+        if self.path.startswith('/v3/'):
+            self._answer(503, {'error': 'connection closed', 'code': 14})
             return
         endpoint = {'interface': 'public', 'region_id': 'R', 'region': 'R'}
         endpoint['url'] = self._url('/bm')

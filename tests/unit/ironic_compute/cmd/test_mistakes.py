@@ -310,6 +310,12 @@ _BACKENDS_AWAY = (
     ),
     _coordination(
         'backend_url',
+        'etcd3+http://HOST',
+        'backend_url is etcd3+http://HOST, and it does not answer (connect: '
+        'Service Unavailable): look into its log',
+    ),
+    _coordination(
+        'backend_url',
         'etcd3+http://nowhere.invalid:1',
         'backend_url is etcd3+http://nowhere.invalid:1, and it does not',
     ),
