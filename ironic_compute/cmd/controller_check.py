@@ -54,7 +54,7 @@ def of_folder(
     if not is_writable(str(there)):
         yield (
             f'[ironic_compute] state_path {folder} cannot be written: make '
-            f'{there} writable for the user of the daemon'
+            f'this folder, with the user of the daemon as its owner'
         )
     kind = filesystem_of(folder, mounts)
     if kind in _SHARED:
