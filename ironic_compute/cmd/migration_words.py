@@ -229,7 +229,7 @@ def _map_hosts(step: Step, found: Found, commands: Commands) -> Words:
     return Words(
         where='a machine whose nova.conf has the API database',
         do=f'{commands.nova_manage} cell_v2 discover_hosts --by-service',
-        why=f'{_names(step.hosts)} must be mapped to a cell, or gets no nodes',
+        why=f'{_names(step.hosts)} must be mapped to a cell to get nodes',
         then=f'within a minute or two, "{commands.ctl} pool rebalance '
         f'--dry-run" shows nodes of {_names(step.hosts)}',
         undo='-',
