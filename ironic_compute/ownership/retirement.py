@@ -16,10 +16,10 @@ The order of the requests is the protocol:
    cannot delete them; they do no harm, and the manual says how to.
 #. The Service record. It contains the order, so it goes last: a worker that
    ends before this leaves the rest to the next one.
-#. The agent is told, again and again, once a read shows no such Service. It
-   removes the host from the pool, and ends if it is the host's own agent;
-   otherwise that agent's next worker would make a new Service. The host's
-   daemon may be started again at any time, as that of a new host.
+#. The agent is told, at once and again and again while reads show no such
+   Service. It removes the host from the pool, and ends if it is the host's own
+   agent; otherwise that agent's next worker would make a new Service. The
+   host's daemon may be started again at any time, as that of a new host.
 """
 
 import math
@@ -102,7 +102,10 @@ class Retirement:
     def report(self) -> None:
         """Tell the agent that its host has ended, if it has."""
         if self._has_ended():
-            self._send_to_agent(HostRetired(self._host))
+            self._tell_agent()
+
+    def _tell_agent(self) -> None:
+        self._send_to_agent(HostRetired(self._host))
 
     def _has_ended(self) -> bool:
         """Return whether the Service that was to be deleted is gone.
@@ -192,4 +195,9 @@ class Retirement:
             host=self._host,
         )
         LOG.info('Host %(host)s is retired', {'host': self._host})
+        # First: when the agent reads that an adopted host has no Service, it
+        # ends this worker, whose next round would come too late. Then no
+        # agent would know that the host is retired, and another one would
+        # adopt it.
+        self._tell_agent()
         self._services_changed()

@@ -162,7 +162,7 @@ class RetiresWithServers(Retirement):
 class RetiresWithoutItsAgent(Retirement):
     """The agent of a retired host lives on; so does the pool's host."""
 
-    def report(self) -> None:
+    def _tell_agent(self) -> None:
         pass
 
 

@@ -49,6 +49,7 @@ class Drained(Desk):
         )
         rows: Any = self.one.rows
         self.sent: list[Any] = []
+        self.sent_when_read: list[Any] = []
         self.api_error: Exception | None = None
         self.is_own_agent_away = False
         retirement = Retirement(
@@ -58,7 +59,7 @@ class Drained(Desk):
             self.gate,
             self.cloud.clock,
             self._delete_api_records,
-            lambda: self.changes.append('read again'),
+            self._read_again,
             self.sent.append,
             lambda: self.is_own_agent_away,
             moves=self.one.moves,
@@ -79,6 +80,10 @@ class Drained(Desk):
     def _destroy(self) -> None:
         self.changes.append('destroyed')
         self.record = None
+
+    def _read_again(self) -> None:
+        self.changes.append('read again')
+        self.sent_when_read = list(self.sent)
 
     def _delete_api_records(self, host: Host) -> None:
         self.changes.append('mapping deleted')
@@ -460,13 +465,26 @@ def test_empty_host_is_retired_after_a_while(retired: Drained) -> None:
     assert not retired.changes
     _run(retired, 10.0)
     assert retired.changes == ['mapping deleted', 'destroyed', 'read again']
-    assert retired.sent == [HostRetired(C1)]
+    assert retired.sent == [HostRetired(C1)] * 2
     (move,) = [m for m in retired.one.moved if m.kind == 'retirement']
     assert (move.host, move.source, move.target) == (C1, C1, '')
     assert (move.reason, move.seconds) == ('retire', 90.0)
     _run(retired, 10.0)
-    assert retired.sent == [HostRetired(C1)] * 3
+    assert retired.sent == [HostRetired(C1)] * 4
     assert len(retired.changes) == 3
+
+
+def test_agent_is_told_before_the_services_are_read_again(
+    retired: Drained,
+) -> None:
+    """A list without the Service has the agent end an adopted host's worker.
+
+    No later round of that worker would tell the agent, and other daemons
+    would adopt the host until they read the list, too.
+    """
+    _run(retired, 95.0)
+    assert retired.changes[-1] == 'read again'
+    assert retired.sent_when_read == [HostRetired(C1)]
 
 
 def test_drained_host_that_is_empty_stays(desk: Drained) -> None:
