@@ -24,27 +24,51 @@ _IS_WHOLE = 'is_whole'
 _POOLS_OF_HOSTS = (3, 10, 50, 200)
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(',')]
+def _counts(text: str) -> list[int]:
+    words = text.split(',')
+    if not all(word.isdecimal() and int(word) for word in words):
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is no list of numbers above 0 with commas between'
+        )
+    return [int(word) for word in words]
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(
-        prog='python -m benchmarks scale', description=__doc__.splitlines()[0]
+        prog='python -m benchmarks scale',
+        description='Measure in virtual time what pools of some sizes cost. '
+        'A size that was measured is not measured again.',
     )
-    made.add_argument('--hosts', type=_numbers, default=[1, 10, 50])
-    made.add_argument('--nodes', type=_numbers, default=[1000, 10000, 50000])
+    made.add_argument(
+        '--hosts',
+        type=_counts,
+        default=[1, 10, 50],
+        metavar='N,...',
+        help='sizes of the pool (default: 1,10,50)',
+    )
+    made.add_argument(
+        '--nodes',
+        type=_counts,
+        default=[1000, 10000, 50000],
+        metavar='N,...',
+        help='nodes of the pool; each is measured with each number of hosts '
+        '(default: 1000,10000,50000)',
+    )
     made.add_argument(
         '--processes',
         type=int,
         default=12,
-        help='of Ironic, Placement and nova-conductor each, in all',
+        metavar='N',
+        help='of Ironic, Placement and nova-conductor each, in all '
+        '(default: %(default)d)',
     )
     made.add_argument(
         '--out',
         type=lambda text: pathlib.Path(text).resolve(),
         default=ROOT / 'build' / 'benchmarks',
+        metavar='FOLDER',
+        help='folder of the results (default: build/benchmarks)',
     )
     return made
 

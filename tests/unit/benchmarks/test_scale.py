@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from benchmarks.scale import commands, report, services, stages
+from benchmarks.scale import command, commands, report, services, stages
 from benchmarks.scale.clockwork import MeteredKernel
 from benchmarks.scale.size import Size
 from ironic_compute.paths.path_health import CONDUCTOR
@@ -58,6 +58,15 @@ def test_tables_have_a_row_for_each_size(figures):
     assert '* - 3\n' in idle
     assert '* - 50\n' not in idle
     assert '* - 50\n' in rest
+
+
+@pytest.mark.parametrize('given', ['0', '1,', 'many', '-1', '1,0'])
+def test_sizes_that_cannot_be_are_one_sentence(given, capsys):
+    """The option and what was given are named."""
+    with pytest.raises(SystemExit):
+        command.parser().parse_args([f'--hosts={given}'])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert f"--hosts: '{given}' is no list of numbers above 0" in said
 
 
 def test_requests_wait_while_all_processes_are_busy():
