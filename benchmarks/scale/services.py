@@ -48,7 +48,7 @@ _COSTS_S: dict[Path, tuple[float, float]] = {
 class Service:
     """One service with some processes, in virtual time.
 
-    :param outside: calls a function whose processor time is not the caller's
+    :param answers: the errors that are answers, and take as long as one
     """
 
     def __init__(
