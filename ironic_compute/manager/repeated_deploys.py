@@ -140,14 +140,18 @@ class RepeatedDeploys(BuildMessages):
     ) -> None:
         """Put a server back whose request an earlier worker has begun.
 
-        Blocks until that is found out. Does nothing while another thread
-        works on the server.
+        Blocks until that is found out, and while another thread works on the
+        server: most often it serves another message that RabbitMQ delivered
+        again at the same time, an acknowledged one whose acknowledgement was
+        lost. Without the wait this message would count as stale.
 
         :param wanted: the image or the node that the message names
         """
-        if stale_messages.refresh(instance, self.clock) and _is_redelivered():
-            with self.in_progress.exclusive(instance.uuid) as is_free:
-                if is_free:
+        if not stale_messages.refresh(instance, self.clock):
+            return
+        if _is_redelivered():
+            with self.in_progress.alone(instance.uuid):
+                if stale_messages.refresh(instance, self.clock):
                     restart(context, instance, wanted)
 
     def _restart_rebuild(

@@ -5,6 +5,7 @@ RPC handlers work on a server side by side, because Nova's own locks order
 them. ``recovery`` works on a server exclusively: it does not start while a
 handler runs, and a handler that starts during recovery waits and then reads
 the server's Instance record again, because recovery may have done the task.
+A handler that puts an interrupted request back waits until it is alone.
 
 At shutdown the manager waits until the threads recorded here have ended,
 except threads that only wait for Ironic, because the next worker can wait for
@@ -78,6 +79,7 @@ class InProgress:
                 self._count_thread(server, -1)
                 self._shared[server] -= 1
                 self._shared += Counter()  # Removes counts of 0.
+                self._changed.notify_all()
 
     @contextlib.contextmanager
     def exclusive(self, server: str) -> Iterator[bool]:
@@ -86,18 +88,30 @@ class InProgress:
         Yields True, or False at once if any thread works on the server.
         """
         with self._changed:
-            free = not self._shared[server] and server not in self._exclusive
-            if free:
-                self._exclusive[server] = threading.get_ident()
-                self._count_thread(server, 1)
+            is_free = self._is_free(server)
+            if is_free:
+                self._begin_exclusive(server)
         try:
-            yield free
+            yield is_free
         finally:
-            if free:
-                with self._changed:
-                    self._count_thread(server, -1)
-                    del self._exclusive[server]
-                    self._changed.notify_all()
+            if is_free:
+                self._end_exclusive(server)
+
+    @contextlib.contextmanager
+    def alone(self, server: str) -> Iterator[None]:
+        """Record that the calling thread alone works on a server.
+
+        Blocks while any thread works on the server. The calling thread must
+        not work on it already, or it would wait for itself.
+        """
+        with self._changed:
+            while not self._is_free(server):
+                self._changed.wait()
+            self._begin_exclusive(server)
+        try:
+            yield
+        finally:
+            self._end_exclusive(server)
 
     def threads_by_server(self) -> dict[str, frozenset[int]]:
         """Return the idents of the threads that work on each server."""
@@ -111,6 +125,19 @@ class InProgress:
     def _count_thread(self, server: str, change: int) -> None:
         self._threads[server, threading.get_ident()] += change
         self._threads += Counter()  # Removes counts of 0.
+
+    def _is_free(self, server: str) -> bool:
+        return not self._shared[server] and server not in self._exclusive
+
+    def _begin_exclusive(self, server: str) -> None:
+        self._exclusive[server] = threading.get_ident()
+        self._count_thread(server, 1)
+
+    def _end_exclusive(self, server: str) -> None:
+        with self._changed:
+            self._count_thread(server, -1)
+            del self._exclusive[server]
+            self._changed.notify_all()
 
     def _is_exclusive_elsewhere(self, server: str) -> bool:
         """Return whether another thread works on a server exclusively."""

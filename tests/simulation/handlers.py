@@ -84,6 +84,13 @@ class LiveTasks:
             if free:
                 del self._alone[server]
 
+    @contextlib.contextmanager
+    def alone(self, server: str) -> Iterator[None]:
+        while self.busy(server):
+            self._kernel.sleep(0.5)
+        with self.exclusive(server):
+            yield
+
 
 class Manager(IronicComputeManager, SimulatedNova):
     """The real manager of one worker, over the simulated Nova."""

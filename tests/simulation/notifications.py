@@ -36,7 +36,8 @@ class Notifications:
         self._rng = random.Random(f'notifications {world.seed}')
         self._loss = self._rng.choice(LOSSES)
         self._lateness = self._rng.choice(LATENESSES)
-        self._listeners: dict[Host, Listener] = {}
+        # Two workers of a host may listen: one was frozen, and is replaced.
+        self._listeners: dict[Host, list[Listener]] = {}
         self._kept: dict[Host, list[dict[str, Any]]] = {}
 
     def publish(self, event: str, facts: NodeFacts) -> bool:
@@ -50,23 +51,26 @@ class Notifications:
             delay_s = rng.uniform(0.01, 0.1)
             if rng.random() < self._lateness:
                 delay_s, is_prompt = rng.choice(LATE_S), False
-            self._send(host, message, delay_s)
+            is_prompt &= self._send(host, message, delay_s)
         return is_prompt
 
     def _send(
         self, host: Host, message: dict[str, Any], delay_s: float
-    ) -> None:
-        listener = self._listeners.get(host)
-        if listener is not None and listener.is_open:
-            listener.receive(message, delay_s)
+    ) -> bool:
+        """Send a message to one listener; return False if others lack it."""
+        listeners = [x for x in self._listeners.get(host, ()) if x.is_open]
+        if listeners:
+            listeners[-1].receive(message, delay_s)
         else:
             kept = self._kept.setdefault(host, [])
             kept.append(message)
             del kept[:-KEPT_COUNT]
+        return len(listeners) < 2
 
     def listen(self, host: Host, listener: 'Listener') -> None:
-        """Send the queue of a host to this listener from now on."""
-        self._listeners[host] = listener
+        """Send the queue of a host to this listener while it is open."""
+        others = [x for x in self._listeners.get(host, ()) if x.is_open]
+        self._listeners[host] = [*others, listener]
         for message in self._kept.pop(host, ()):
             listener.receive(message, 0.0)
 

@@ -5,7 +5,10 @@ from typing import Any
 
 from nova.compute import task_states
 
+from ironic_compute import delivery
 from ironic_compute.manager.build_messages import BuildMessages
+from ironic_compute.manager.retries import retried, while_kept
+from ironic_compute.manager.stale_messages import refresh
 from ironic_compute.recovery.failures import clear_task
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from tests.simulation.handlers import Manager, rebuild
@@ -17,6 +20,21 @@ class EndsInterruptedRequests(Manager):
 
     rebuild_instance = BuildMessages.rebuild_instance
     unshelve_instance = BuildMessages.unshelve_instance
+
+
+class BeginsAnewOnlyAlone(Manager):
+    """A request is not begun anew if another message is served just then."""
+
+    @retried('%(server)s: %(error)s', while_kept)
+    def _prepare(
+        self, context: Any, instance: Any, restart: Any, wanted: Any
+    ) -> None:
+        message = delivery.current()
+        exists = refresh(instance, self.clock)
+        if exists and message is not None and message.is_redelivered:
+            with self.in_progress.exclusive(instance.uuid) as is_free:
+                if is_free:
+                    restart(context, instance, wanted)
 
 
 class RebuildsAgain(InterruptedTasks):
@@ -41,11 +59,15 @@ MAKEUPS: dict[str, Makeup] = {
     'redelivered request not begun anew': with_parts(
         manager=EndsInterruptedRequests
     ),
+    'redelivered request dropped beside another': with_parts(
+        manager=BeginsAnewOnlyAlone
+    ),
     'interrupted rebuild begun again': with_parts(resume=RebuildsAgain),
     'interrupted stop forgotten': with_parts(resume=LeavesStops),
 }
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 1203,
+    'redelivered request dropped beside another': 5228375,
     'interrupted rebuild begun again': 1034,
     'interrupted stop forgotten': 1083,
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rebuilds and unshelves begin anew if their worker has ended too early."""
 
+import threading
 import types
 from typing import Any
 
@@ -156,11 +157,39 @@ def test_first_delivery_waits_until_nova_can_read_the_record() -> None:
     assert manager.clock.now_s() - begun_s == 10.0
 
 
-def test_rebuild_that_a_thread_works_on_is_left_alone() -> None:
+def _rebuild_in_thread(manager: _Manager, server: _Server) -> threading.Thread:
+    """Begin a rebuild; return its thread when it has read the record once."""
+    has_read, refresh = threading.Event(), server.refresh
+
+    def read() -> None:
+        refresh()
+        has_read.set()
+
+    server.refresh = read
+    thread = threading.Thread(target=_rebuild, args=(manager, server))
+    thread.start()
+    assert has_read.wait(60.0)
+    return thread
+
+
+def test_rebuild_waits_for_another_message_of_its_server() -> None:
+    """Both were delivered again; else the rebuild would count as stale."""
+    server, manager = _rebuilding(), _Manager()
+    with manager.in_progress.shared('s1'):
+        rebuild = _rebuild_in_thread(manager, server)
+        rebuild.join(0.1)
+        assert server.saved == manager.done == []
+    rebuild.join(60.0)
+    assert manager.done == ['served rebuilding']
+
+
+def test_rebuild_that_a_thread_has_ended_meanwhile_is_left_alone() -> None:
     """A message of an older rebuild must not disturb the newer one."""
     server, manager = _rebuilding(), _Manager()
     with manager.in_progress.shared('s1'):
-        _rebuild(manager, server)
+        rebuild = _rebuild_in_thread(manager, server)
+        server.task_state = None
+    rebuild.join(60.0)
     assert server.saved == []
 
 

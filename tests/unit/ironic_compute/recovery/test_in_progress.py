@@ -47,6 +47,26 @@ def test_shared_work_waits_for_exclusive_work_of_another_thread() -> None:
     assert has_started.wait(60.0)
 
 
+def test_work_alone_waits_for_the_work_of_other_threads() -> None:
+    """It begins after the shared section, and keeps shared work away."""
+    in_progress, is_alone = InProgress(), threading.Event()
+    may_end = threading.Event()
+
+    def work() -> None:
+        with in_progress.alone(SERVER):
+            is_alone.set()
+            may_end.wait(60.0)
+
+    with in_progress.shared(SERVER):
+        threading.Thread(target=work, daemon=True).start()
+        assert not is_alone.wait(0.1)
+    assert is_alone.wait(60.0)
+    has_started = _start(in_progress)
+    assert not has_started.wait(0.1)
+    may_end.set()
+    assert has_started.wait(60.0)
+
+
 def test_threads_are_listed_while_they_work() -> None:
     """A server is listed with its thread, and is gone afterwards."""
     in_progress = InProgress()
