@@ -171,6 +171,9 @@ class Load:
             # Its build goes on at the former host when the message comes
             # again, and is ended by the new host if that finds it first.
             world.excuse(server.uuid, 'evicted during its build')
+        elif server.task_state is not None:
+            # Real hosts keep a server that has a task.
+            world.tasks.excuse(server.uuid, 'evicted during its task')
         world.log(f'half evict of {server.uuid} to {server.host}')
 
     def evict_before_resume(
