@@ -62,13 +62,20 @@ def combine(reports: Iterable[PathStates]) -> dict[Path, PathState]:
     """Return the paths of a controller, from the reports of its workers.
 
     A path works if it works for any worker: the connection of one worker can
-    be broken alone. A path that fails for all has failed since it last worked
-    for one of them.
+    be broken alone. But then it has no answer that could prove to another
+    controller that it works: most requests may be lost, and the worker that
+    sends few of them may have been lucky. A path that fails for all has failed
+    since it last worked for one of them.
     """
     combined: dict[Path, PathState] = {}
+    failing_for_one: set[Path] = set()
     for states in reports:
         for path, state in states.items():
             combined[path] = _better(combined.get(path, state), state)
+            if state.failing_since_s is not None:
+                failing_for_one.add(path)
+    for path in failing_for_one & {*working(combined)}:
+        combined[path] = dataclasses.replace(combined[path], answered_s=None)
     return combined
 
 

@@ -182,7 +182,7 @@ def makeups(
 # Name of a defect -> a seed that detects it.
 SEEDS: dict[str, int] = {
     'half alive after a moment': 1002,
-    'half alive at the first proof': 1003,
+    'half alive at the first proof': 1056,
     'half alive without a proof': 1001,
     'half alive alone': 1001,
     'one answer ends a failure': 1095,

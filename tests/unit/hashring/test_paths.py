@@ -17,6 +17,15 @@ def test_path_works_if_it_works_for_one_worker() -> None:
         assert paths.combine(reports) == {IRONIC: WORKS}
 
 
+def test_path_that_fails_for_one_worker_has_no_answer() -> None:
+    """It proves nothing to others: most connections may be reset."""
+    fails, answers = PathState(10.0, 'reset'), PathState(answered_s=12.0)
+    for reports in ([fails, answers], [answers, fails]):
+        states = [{IRONIC: state} for state in reports]
+        assert paths.combine(states) == {IRONIC: WORKS}
+    assert paths.combine([{IRONIC: answers}]) == {IRONIC: answers}
+
+
 def test_path_that_fails_for_all_failed_when_the_last_one_lost_it() -> None:
     """Until then a worker of this controller could use it."""
     reports = [{IRONIC: PathState(at_s, 'no')} for at_s in (10.0, 30.0, 20.0)]
