@@ -8,7 +8,9 @@ the server's record lacks what the message has. Therefore the record is put
 back to the state in which Nova accepts the message.
 
 An older rebuild may be delivered again while a newer one waits. Its image
-would be deployed although the record has the newer one, so it is dropped.
+would be deployed although the record has the newer one, so it is dropped. An
+older unshelve names another node than the one that is allocated to the server
+now, so it is dropped, too.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
@@ -122,8 +124,29 @@ class RepeatedDeploys(BuildMessages):
                 context, instance.uuid, force=True
             )
             return stale_messages.drop('unshelve_instance', instance)
+        if self._is_for_former_node(context, instance, node):
+            return stale_messages.drop('unshelve_instance', instance)
         return super().unshelve_instance(
             context, instance, image, filter_properties, node, *args
+        )
+
+    @retried(
+        'The message to unshelve server %(server)s waits until its '
+        'allocation is known: %(error)s',
+        while_kept,
+    )
+    def _is_for_former_node(
+        self, context: Any, instance: Any, node: str | None
+    ) -> bool:
+        """Return whether a newer unshelve has allocated another node.
+
+        Blocks until Placement answers.
+        """
+        return (
+            _is_redelivered()
+            and node is not None
+            and NodeId(node)
+            not in self.list_allocated_nodes(context, instance.uuid)
         )
 
     @retried(

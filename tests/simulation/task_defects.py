@@ -37,6 +37,13 @@ class BeginsAnewOnlyAlone(Manager):
                     restart(context, instance, wanted)
 
 
+class UnshelvesOnTheFormerNode(Manager):
+    """An older message has a server unshelved on a node of another one."""
+
+    def _is_for_former_node(self, *message: Any) -> bool:
+        return False
+
+
 class RebuildsAgain(InterruptedTasks):
     """A rebuild is begun again although Ironic already deploys."""
 
@@ -62,12 +69,14 @@ MAKEUPS: dict[str, Makeup] = {
     'redelivered request dropped beside another': with_parts(
         manager=BeginsAnewOnlyAlone
     ),
+    'unshelve on a former node': with_parts(manager=UnshelvesOnTheFormerNode),
     'interrupted rebuild begun again': with_parts(resume=RebuildsAgain),
     'interrupted stop forgotten': with_parts(resume=LeavesStops),
 }
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 1203,
     'redelivered request dropped beside another': 5228375,
+    'unshelve on a former node': 5260778,
     'interrupted rebuild begun again': 1034,
     'interrupted stop forgotten': 1083,
 }

@@ -217,13 +217,15 @@ def test_restart_waits_until_the_services_answer() -> None:
     assert not answers
 
 
-def _unshelve(manager: _Manager, **fields: Any) -> list[str]:
+def _unshelve(
+    manager: _Manager, *, is_redelivered: bool = True, **fields: Any
+) -> list[str]:
     server = _rebuilding(
         vm_state=vm_states.SHELVED_OFFLOADED,
         task_state=task_states.SPAWNING,
     )
     vars(server).update(fields)
-    with Delivery(lambda: None, True).handled():
+    with Delivery(lambda: None, is_redelivered).handled():
         manager.unshelve_instance(None, server, None, {}, 'n1', None, [])
     return manager.done
 
@@ -240,13 +242,44 @@ def test_redelivered_unshelve_that_ironic_has_begun_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize('nodes', [[], ['n2']])
-def test_unshelve_that_has_lost_its_node_is_left_alone(
-    nodes: list[str],
+@pytest.mark.parametrize(
+    'task_state', [task_states.SPAWNING, task_states.UNSHELVING]
+)
+def test_unshelve_that_has_lost_its_node_is_dropped(
+    nodes: list[str], task_state: str
 ) -> None:
-    """Another server may have the node, or this one another node."""
+    """Another server may have the node, or this one another node.
+
+    The task state may be that of a newer unshelve, which has allocated it.
+    """
     manager = _Manager()
     manager.nodes = nodes
-    assert _unshelve(manager) == ['served spawning']
+    assert _unshelve(manager, task_state=task_state) == []
+
+
+def test_first_delivery_of_an_unshelve_asks_for_no_allocation() -> None:
+    """nova-conductor has just written it."""
+    manager = _Manager()
+    manager.nodes = []
+    served = _unshelve(
+        manager, is_redelivered=False, task_state=task_states.UNSHELVING
+    )
+    assert served == ['served unshelving']
+
+
+def test_unshelve_waits_until_its_allocation_is_known() -> None:
+    """The message stays with RabbitMQ while Placement is away."""
+    manager, answers = _Manager(), [OSError('no answer'), [NodeId('n1')]]
+
+    def list_nodes(context: Any, server: str) -> list[NodeId]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    manager.list_allocated_nodes = list_nodes  # type: ignore[method-assign]
+    served = _unshelve(manager, task_state=task_states.UNSHELVING)
+    assert served == ['served unshelving']
 
 
 def test_unshelve_of_a_deleted_server_frees_its_allocation() -> None:
