@@ -133,3 +133,6 @@ class Reporter:
             self._placement.write(request, node, offered=offered)
 
         self._wire.write(arrive)
+        if self._wanted.get(node, offered) != offered:
+            # It has changed while the request was on its way.
+            self._wake()
