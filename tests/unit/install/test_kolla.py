@@ -26,6 +26,8 @@ FOLDER = CONTRIB / 'kolla-ansible'
 OVERRIDE = FOLDER / 'config' / 'nova' / 'nova-compute-ironic.conf'
 _PAGES = 'tests.unit.ironic_compute.agent_port.test_application'
 _ROLES = ('kolla-ansible', 'ansible', 'roles')
+# The authorities that a container trusts, with those that Kolla copies.
+_BUNDLE = '/etc/ssl/certs/ca-certificates.crt'
 _VALUES = {
     'service_name': 'nova-compute-ironic',
     'ansible_facts': {'hostname': 'ctl1', 'nodename': 'ctl1'},
@@ -58,13 +60,19 @@ def test_container_gets_the_coordination_backend() -> None:
     assert conf['coordination'].keys() <= registry['coordination']
 
 
-def test_backend_trusts_the_authority_of_kolla() -> None:
-    """etcd has TLS where Kolla's other backends have it."""
+@pytest.mark.parametrize('named', [_BUNDLE, ''])
+def test_backend_trusts_the_authority_of_kolla(named: str) -> None:
+    """etcd has TLS where Kolla's other backends have it.
+
+    A cloud whose endpoints have public certificates needs no
+    ``openstack_cacert``; etcd still has one of Kolla's own authority.
+    """
     tls = {'etcd_enable_tls': 'true', 'etcd_protocol': 'https'}
-    authority = '/etc/ssl/certs/ca-certificates.crt'
-    values = {**_VALUES, **tls, 'openstack_cacert': authority}
-    conf = parse_ini(render(OVERRIDE.read_text(), **values))
-    url = f'etcd3+https://192.0.2.1:2379?ca_cert={authority}'
+    trusted = {'openstack_cacert': named, 'rabbitmq_cacert': _BUNDLE}
+    conf = parse_ini(
+        render(OVERRIDE.read_text(), **{**_VALUES, **tls, **trusted})
+    )
+    url = f'etcd3+https://192.0.2.1:2379?ca_cert={_BUNDLE}'
     assert conf['coordination']['backend_url'] == url
 
 
