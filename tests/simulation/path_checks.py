@@ -239,8 +239,12 @@ class PathChecks:
             max(other.well_since_s, other.fit_since_s) < proven_s
             for other in self._others(machine).values()
         )
-        for path_facts in self._facts[machine].paths.values():
-            if is_better_there and path_facts.long_cut_s == self._now_s:
+        for path, path_facts in self._facts[machine].paths.items():
+            # Where most connections are reset, the few probes of a path that
+            # is not used may all have an answer.
+            is_certain = machine.paths.find(path, Loss.RESETS) is None
+            is_missed = is_certain and path_facts.long_cut_s == self._now_s
+            if is_better_there and is_missed:
                 path_facts.missed_s = self._now_s
 
     def _others(self, machine: Any) -> dict[Any, _Facts]:
