@@ -12,6 +12,7 @@ from benchmarks.scale.services import ServedWire, Service
 from hashring.opts import Timing
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
+from ironic_compute.feed.shared_reads import PoolReads
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.ownership.pacing import Pace, RowWriters
 from ironic_compute.ownership.rebalance import ROUND_INTERVAL_S
@@ -23,6 +24,7 @@ from ironic_compute.paths.path_health import (
     RABBITMQ,
 )
 from ironic_compute.pool.service_watcher import ServiceWatcher
+from tests.simulation import shared_reads
 from tests.simulation.cloud import Cloud
 from tests.simulation.compute import ComputeWorker, Intervals
 from tests.simulation.loops import LoopTask
@@ -74,6 +76,11 @@ class PoolWorker(ComputeWorker):
 
     def _make_row_writers(self) -> RowWriters:
         return RowWriters(ROW_PARALLELISM, TaskExecutor(self, ROW_PARALLELISM))
+
+    def _make_shared_reads(self) -> PoolReads:
+        reads = shared_reads.make(self, None)
+        reads.start()
+        return reads
 
     def start(self) -> None:
         """Start all loops, and the probes of the paths."""

@@ -117,6 +117,10 @@ class Delivered:
             self._notified.add(facts.uuid)
             return facts
 
+    def facts(self, node: NodeId) -> NodeFacts | None:
+        """Return the facts delivered last for a node; None if forgotten."""
+        return self._facts.get(node)
+
     def forget_node(self, node: NodeId) -> None:
         """Remove a node, because its facts were not delivered or are stale."""
         with self._lock:

@@ -3,17 +3,18 @@
 
 Ironic's notifications arrive within a second of a change. The delta list finds
 the changes whose notification was lost, and the audit finds what neither can
-show, deletions above all. The facts in a notification are delivered only if
-they are later than all facts delivered before; in doubt the node is read
-again, once for a burst of notifications. Nothing is derived from an error: the
-sink gets only facts that were read without one, and an outage of Ironic is
-logged once. Each worker has one feed, with threads of its own.
+show, deletions above all. The delta list is not read while another worker
+tells what it has, and all of it was delivered; see ``shared_reads``. The facts
+in a notification are delivered only if they are later than all facts delivered
+before; in doubt the node is read again, once for a burst of notifications.
+Nothing is derived from an error: the sink gets only facts that were read
+without one, and an outage of Ironic is logged once. Each worker has one feed,
+with threads of its own.
 """
 
 import collections
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 from oslo_log import log as logging
@@ -29,12 +30,16 @@ from ironic_compute.feed.notifications import (
     Quality,
     new_listener,
 )
+from ironic_compute.feed.outage import Outage
 from ironic_compute.feed.read_queue import ReadQueue
 from ironic_compute.feed.redelivery import Redelivery
+from ironic_compute.feed.shared_reads import Heard, ReadsAlone, SharedReads
+from ironic_compute.feed.sink import Sink
 from ironic_compute.feed.watermark import Watermark
 from ironic_compute.ironic_api import timestamps
 from ironic_compute.ironic_api.reader import IronicReader
 from ironic_compute.loop_thread import LoopThread, NewLoop
+from ironic_compute.nodes.changes_read import ChangesRead, fingerprint
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -44,44 +49,6 @@ _RETRY_AUDIT_MAX_S = 300.0
 # Seconds in which a listener skips the old notifications in its queue. They
 # come at thousands a second; the nodes of later ones are read.
 _SKIP_OLD_S = 120.0
-
-
-class Sink(Protocol):
-    """Receiver of the feed's changes; several threads of the feed call it."""
-
-    def node_changed(self, facts: NodeFacts) -> None:
-        """Accept the present facts of a node of this pool."""
-
-    def node_left_pool(self, facts: NodeFacts) -> None:
-        """Accept the present facts of a node of another pool.
-
-        This host may still hold the node.
-        """
-
-    def mark_missing(self, node: NodeId) -> None:
-        """Accept that Ironic answered 404 for a node."""
-
-    def note_deleted(self, node: NodeId) -> None:
-        """Accept that Ironic notified the delete of a node; does not block.
-
-        A read of the node follows.
-        """
-
-    def is_held(self, node: NodeId) -> bool:
-        """Return whether this host holds a node, whatever its pool."""
-
-    def is_missing(self, node: NodeId) -> bool:
-        """Return whether a node of this host waits for a read to find it."""
-
-    def mark_present(self, node: NodeId) -> None:
-        """Accept that a read of this one node found it in Ironic."""
-
-    def audit_nodes(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
-        """Accept the full list of the pool's nodes, read without an error.
-
-        :param nodes: a live view: a read of one node may change or remove it
-            during the call
-        """
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -94,6 +61,7 @@ class NodeFeed:
     :param host: the queue of this worker's notifications is named after it
     :param new_loop: makes the loops that read Ironic and start the listener
     :param new_listener: makes the listener, like ``notifications``
+    :param shared: tells other workers what was read, and who reads
     """
 
     _conf: Any
@@ -103,20 +71,23 @@ class NodeFeed:
     _host: str
     _new_loop: NewLoop = LoopThread
     _new_listener: Callable[[Any, str, NodeEvents], Any] = new_listener
+    _shared: SharedReads = attrs.field(factory=ReadsAlone)
 
     def __attrs_post_init__(self) -> None:
         self._options = self._conf.ironic_compute
+        self._interval_s = float(self._options.delta_interval_s)
         self._is_stopped = False
         self._read_queue = ReadQueue(self._read, self._new_loop)
         self._watermark = Watermark(self._clock)
         self._concurrent_reads = ConcurrentReads()
         self._delivered = Delivered()
+        self._heard = Heard()
         self._redelivery = Redelivery()
         # Nodes of this host that Ironic answered 404 for, maybe in error.
         self._missing = Redelivery()
         # Nodes that belonged to another pool when they were read last.
         self._outside_pool: set[str] = set()
-        self._outage = _Outage()
+        self._outage = Outage()
         # The wait after the last failure; 0 if the last audit succeeded.
         self._audit_wait_s = 0.0
         self._listener: Any = None
@@ -125,12 +96,11 @@ class NodeFeed:
         self._make_loops()
 
     def _make_loops(self) -> None:
-        interval_s = self._options.delta_interval_s
         self._audit_loop = self._new_loop('audit', self._try_audit, 0.0)
-        self._loops = [
-            self._audit_loop,
-            self._new_loop('delta', self._try_delta, interval_s),
-        ]
+        self._delta_loop = self._new_loop(
+            'delta', self._try_delta, self._interval_s
+        )
+        self._loops = [self._audit_loop, self._delta_loop]
         if self._options.use_notifications:
             self._loops.append(
                 self._new_loop('notifications', self._try_listen, 0.0)
@@ -304,7 +274,7 @@ class NodeFeed:
         :param last_s: the wait before that failure; 0 at the first failure
         """
         if not last_s or self._outage.is_total:
-            return float(self._options.delta_interval_s)
+            return self._interval_s
         longest_s = min(_RETRY_AUDIT_MAX_S, self._options.audit_interval_s)
         return min(2.0 * last_s, longest_s)
 
@@ -353,40 +323,91 @@ class NodeFeed:
         except Exception:
             LOG.exception('Could not process a list of all nodes')
 
+    def accept_changes(self, read: ChangesRead) -> None:
+        """Accept what another worker has read; any thread may call."""
+        self._heard.add(read)
+        self._delta_loop.wake()
+
     def _try_delta(self) -> float:
-        """Read a delta list; return the seconds until the next one."""
-        self._try_read(self._read_delta)
-        return float(self._options.delta_interval_s)
+        """Read a delta list if needed; return the seconds until the next."""
+        heard = self._heard.take()
+        if self._shared.is_reader():
+            heard = []
+        if heard and all(map(self._is_delivered, heard)):
+            self._read_waiting()
+        else:
+            self._try_read(self._read_delta)
+        return self._shared.silence_s if heard else self._interval_s
+
+    def _is_delivered(self, read: ChangesRead) -> bool:
+        """Return whether this worker would read nothing new.
+
+        Deliver the same facts again then, as after a read: another thread may
+        have delivered a different state in between (A, B, A).
+        """
+        since = self._watermark.since()
+        if since is None or read.since > since or read.fingerprints is None:
+            return False
+        found = [self._find(*told) for told in read.fingerprints.items()]
+        if None in found:
+            return False
+        for facts in filter(None, found):
+            self._call_sink(facts.uuid, self._sink.node_changed, facts)
+        self._watermark.cover(read.next_since)
+        return True
+
+    def _find(self, node: NodeId, wanted: str) -> NodeFacts | None:
+        """Return the facts delivered last; None if they are others."""
+        facts = self._delivered.facts(node)
+        if facts is None or self._sink.is_missing(node):
+            return None
+        return facts if fingerprint(facts) == wanted else None
 
     def _read_delta(self) -> None:
         """Read and deliver the nodes that changed since the watermark.
 
-        Then request a read of the next node that was not delivered, and of
-        the next one that Ironic did not find.
+        Then request the reads that wait.
 
         :raises errors.IronicComputeError: the list could not be read
         """
-        began_s = self._clock.now_s()
+        began_s, since = self._clock.now_s(), self._watermark.since()
         try:
-            self._watermark.advance_to(self._deliver_delta(), began_s)
+            changed = self._deliver_delta(since)
         except errors.TooManyChanges as exc:
             # An audit reads the nodes that the list lacks. Until the watermark
             # moves again, the list would lack the same nodes.
             if self._watermark.advance_to(exc.newest, began_s):
                 LOG.warning('%(exc)s; reading all nodes', {'exc': exc})
                 self.request_audit()
+        else:
+            newest = max((f.updated_at or '' for f in changed), default='')
+            self._watermark.advance_to(newest, began_s)
+            self._tell(since, changed)
+        self._read_waiting()
+
+    def _tell(self, since: str | None, changed: Sequence[NodeFacts]) -> None:
+        """Tell the other workers what a delta list has shown."""
+        next_since = self._watermark.since()
+        if since is not None and next_since is not None:
+            self._shared.tell(ChangesRead.of(since, next_since, changed))
+
+    def _read_waiting(self) -> None:
+        """Request a read of the next node that was not delivered.
+
+        And of the next one that Ironic did not find.
+        """
         for waiting in (self._redelivery, self._missing):
             if (node := waiting.next_node()) is not None:
                 self.request_read(node)
 
-    def _deliver_delta(self) -> str:
-        """Read and deliver a delta list; return its newest ``updated_at``."""
+    def _deliver_delta(self, since: str | None) -> Sequence[NodeFacts]:
+        """Read a delta list, deliver it, and return it."""
         with self._concurrent_reads.record() as reads:
-            changed = self._client.list_changed_nodes(self._watermark.since())
+            changed = self._client.list_changed_nodes(since)
             for some in paced_chunks(changed, self._clock):
                 for facts in some:
                     self._accept_listed(facts, reads)
-        return max((f.updated_at or '' for f in changed), default='')
+        return changed
 
     def _accept_listed(self, facts: NodeFacts, reads: RecordedReads) -> None:
         """Deliver a node of the delta list; read it again if it may be stale.
@@ -450,42 +471,3 @@ class NodeFeed:
         self._listener = listener
         if self._is_stopped:
             listener.stop()
-
-
-class _Outage:
-    """Which of the two lists fail; logs once when reading fails and recovers.
-
-    The threads of the audit and of the delta list call it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._failing: set[object] = set()
-
-    @property
-    def is_total(self) -> bool:
-        """Whether both the audit and the delta list fail."""
-        return len(self._failing) > 1
-
-    def note_failure(
-        self, read: object, exc: errors.IronicComputeError
-    ) -> None:
-        """Record that ``read`` failed; log a warning at the first failure."""
-        with self._lock:
-            log = LOG.debug if self._failing else LOG.warning
-            self._failing.add(read)
-        log(
-            "Could not read Ironic's nodes; keeping what is known and trying "
-            'again: %(error)s',
-            {'error': exc},
-        )
-
-    def note_success(self, read: object) -> None:
-        """Record that ``read`` succeeded; log when no read fails any more."""
-        with self._lock:
-            if read not in self._failing:
-                return
-            self._failing.discard(read)
-            is_over = not self._failing
-        if is_over:
-            LOG.info('Ironic answers again')

@@ -34,6 +34,8 @@ class Watermark:
         self._read_at_s = 0.0
         self._is_newest_complete = False
         self._is_ahead = False
+        # All changes before it were read, maybe by another worker.
+        self._covered = ''
 
     def advance_to(self, stamp: str, began_s: float) -> bool:
         """Record a list; set the newest stamp unless an earlier one is newer.
@@ -50,6 +52,13 @@ class Watermark:
             self._log_clock_ahead(stamp)
         self._is_newest_complete = began_s - self._newest_at_s >= _OVERLAP_S
         return before != (self._newest, self._is_newest_complete)
+
+    def cover(self, stamp: str) -> None:
+        """Record that another worker has read all changes before ``stamp``.
+
+        And that this worker has delivered them. ``since`` is not None.
+        """
+        self._covered = max(self._covered, stamp)
 
     def _log_clock_ahead(self, stamp: str) -> None:
         """Log a stamp in the future, unless the one before was as well."""
@@ -76,4 +85,5 @@ class Watermark:
             return None
         lately = timestamps.at(self._read_at_s - _OVERLAP_S)
         step_s = _RESOLUTION_S if self._is_newest_complete else -_OVERLAP_S
-        return min(timestamps.shifted(self._newest, step_s), lately)
+        own = min(timestamps.shifted(self._newest, step_s), lately)
+        return max(own, self._covered)

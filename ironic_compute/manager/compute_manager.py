@@ -162,6 +162,7 @@ class IronicComputeManager(
         self._make_moves(components, strays)
         self.additional_endpoints += (
             components.peer_endpoint,
+            components.feed_endpoint,
             peer_endpoints.HistoryEndpoint(components.journal.read_all),
             peer_endpoints.ChecksEndpoint(self._recovery_loop.check_now),
             peer_endpoints.DirtyNodesEndpoint(

@@ -15,6 +15,7 @@ import oslo_messaging
 from hashring.ring import Host
 from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.journal.moves import LIMIT_MAX, Move, Query
+from ironic_compute.nodes.changes_read import ChangesRead
 from ironic_compute.nodes.pins import Pin
 from ironic_compute.ownership.departures import Asker, Departures
 from ironic_compute.ownership.draining import Draining
@@ -264,3 +265,25 @@ class DirtyNodesEndpoint:
     def list_dirty_nodes(self, context: Any) -> dict[str, float]:
         """Return the nodes with a change that is not in Placement."""
         return {str(node): age_s for node, age_s in self._read().items()}
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class FeedEndpoint:
+    """Receives what another worker has read of Ironic; since version 1.7.
+
+    :param accept: notes it for the next delta list; does not block
+    """
+
+    target = oslo_messaging.Target(namespace=NAMESPACE, version=VERSION)
+
+    _accept: Callable[[ChangesRead], None]
+
+    def changes_read(
+        self,
+        context: Any,
+        since: str,
+        next_since: str,
+        fingerprints: Mapping[NodeId, str] | None,
+    ) -> None:
+        """Receive the fields of ``nodes.changes_read.ChangesRead``."""
+        self._accept(ChangesRead(since, next_since, fingerprints))

@@ -4,7 +4,8 @@
 The messages have an RPC namespace of their own on the topic of nova-compute,
 where a stock nova-compute ignores them; ``peer_endpoints`` receives them.
 ``nodes_given`` is a cast: the receiver reads the rows of these nodes at once.
-If the cast is lost, it reads them after the next audit. Requests of an
+If the cast is lost, it reads them after the next audit. ``changes_read`` is a
+cast, too: if it is lost, the receiver asks Ironic itself. Requests of an
 operator are calls. They return None, or a sentence that tells the operator why
 nothing was done.
 """
@@ -20,6 +21,7 @@ from nova.compute import rpcapi
 
 from hashring.ring import Host
 from ironic_compute.journal.moves import Move, Query, parse_move
+from ironic_compute.nodes.changes_read import ChangesRead
 from ironic_compute.nodes.pins import Pin
 from ironic_compute.ownership.departures import Asker
 from ironic_compute.ownership.move_plan import PlannedMove
@@ -33,7 +35,7 @@ from ironic_compute.pool.foreign_hosts import Answer
 from resource_tracker.node import NodeId
 
 NAMESPACE = 'ironic_compute'
-VERSION = '1.6'
+VERSION = '1.7'
 # The version that workers of every release accept.
 _FIRST_VERSION = '1.0'
 # Since it, servers may be moved into another availability zone.
@@ -47,6 +49,20 @@ def notify_given(host: Host, nodes: Sequence[NodeId]) -> None:
     """Send ``host`` a cast that it now holds ``nodes``; does not block."""
     _client(host).cast(
         nova_context.get_admin_context(), 'nodes_given', nodes=list(nodes)
+    )
+
+
+def notify_changes(host: Host, read: ChangesRead) -> None:
+    """Send ``host`` a cast with what a delta list has shown.
+
+    Blocks while RabbitMQ is away.
+    """
+    _client(host, '1.7').cast(
+        nova_context.get_admin_context(),
+        'changes_read',
+        since=read.since,
+        next_since=read.next_since,
+        fingerprints=read.fingerprints,
     )
 
 

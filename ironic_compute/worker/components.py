@@ -19,6 +19,7 @@ from hashring.ring import Host
 from ironic_compute import errors
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.feed.node_feed import NodeFeed
+from ironic_compute.feed.shared_reads import PoolReads
 from ironic_compute.feed.startup import FeedStartup
 from ironic_compute.gate import LeaseGate
 from ironic_compute.ironic_api.client import IronicClient, make_client
@@ -259,6 +260,7 @@ class Components:
             ),
             self._service_thread,
             LoopThread('removal', self.removal.try_round),
+            self.pool_reads,
         )
 
     def _make_requests(self, mappings: HostMappings) -> OperatorRequests:
@@ -295,12 +297,24 @@ class Components:
             tenure.clock,
             request_read=lambda node: self.feed.request_read(node),
         )
+        self.pool_reads: PoolReads = PoolReads(
+            tenure.host,
+            lambda: tenure.pool.ring_status().ring.hosts,
+            lambda: tenure.pool.known,
+            peer_rpc.notify_changes,
+            CONF.ironic_compute.delta_interval_s,
+            LoopThread,
+        )
         self.feed: NodeFeed = NodeFeed(
             CONF,
             self.client,
             self.node_changes,
             tenure.clock,
             host=tenure.host,
+            shared=self.pool_reads,
+        )
+        self.feed_endpoint = peer_endpoints.FeedEndpoint(
+            self.feed.accept_changes
         )
 
     def _make_rebalancer(self) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hashring.ring import Host
+from ironic_compute.nodes.changes_read import ChangesRead
 from ironic_compute.paths.path_health import RABBITMQ
 from tests.simulation.paths import MachinePaths
 
@@ -36,6 +37,7 @@ class Message:
     :param properties: the filter properties of a build
     :param alternates: the hosts that the scheduler chose besides the first
     :param request: the id of the user's request, if it is for a task
+    :param changes: what another worker has read of Ironic
     """
 
     name: str
@@ -47,6 +49,7 @@ class Message:
     properties: dict[str, Any] = dataclasses.field(default_factory=dict)
     alternates: tuple[Any, ...] = ()
     request: str = ''
+    changes: ChangesRead | None = None
 
 
 @dataclasses.dataclass(frozen=True)

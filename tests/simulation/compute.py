@@ -21,6 +21,7 @@ from nova import exception as nova_exception
 from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.feed.node_feed import NodeFeed
+from ironic_compute.feed.shared_reads import ReadsAlone, SharedReads
 from ironic_compute.feed.startup import FeedStartup
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.nodes.compute_nodes import ComputeNodes
@@ -43,6 +44,7 @@ from ironic_compute.recovery.lost_hosts import LostHosts
 from ironic_compute.worker.rpc_gating import RpcGating
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeId
+from tests.simulation import shared_reads
 from tests.simulation.broker import Message
 from tests.simulation.driver import Driver
 from tests.simulation.faults import Unreachable
@@ -266,11 +268,20 @@ class ComputeWorker(Worker):
             self.host,
             lambda *loop: LoopTask(self, *loop),
             lambda conf, host, events: Listener(self.world, self, events),
+            self._make_shared_reads(),
         )
         startup = FeedStartup(
             self.client.check_pool, self.feed.start, lambda exc: self.exit(1)
         )
         self._startup = LoopTask(self, 'pool', startup.try_start)
+
+    def _make_shared_reads(self) -> SharedReads:
+        rng = self.world.environment.shared_reads
+        if rng is None:
+            return ReadsAlone()
+        reads = shared_reads.make(self, rng)
+        reads.start()
+        return reads
 
     def _make_ownership(self) -> None:
         makeup = self.world.makeup

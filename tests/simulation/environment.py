@@ -24,6 +24,9 @@ MOVES_COUNT = 10_000
 # Of these, the ones from here on may have two pools.
 POOLS_FROM = 5_000
 POOLS_CHANCE = 0.5
+# In half of the worlds from this seed on, one worker reads for the others.
+SHARED_READS_FROM = 6_000_000
+SHARED_READS_CHANCE = 0.5
 # The two values of each option in a mixed world.
 TERMS_S = ((10.0, 40.0), (15.0, 40.0), (10.0, 25.0))
 SETTLES_S = (2.0, 8.0)
@@ -90,6 +93,12 @@ class Environment:
         self._ahead_s: list[float] = [0.0]
         if conductors is not None:
             self._ahead_s = conductors.sample(CONDUCTORS_S, CONDUCTORS_COUNT)
+        # One worker reads Ironic's delta list for the others.
+        self.shared_reads = (
+            _choose('shared reads', seed, SHARED_READS_CHANCE)
+            if seed >= SHARED_READS_FROM
+            else None
+        )
         # Users reboot, stop, start, rebuild, shelve and unshelve servers.
         self._task_rng = _choose('tasks', seed)
         if self.has_only_path_faults:

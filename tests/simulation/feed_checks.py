@@ -21,6 +21,8 @@ WRITTEN_S = 3.0
 NOTIFIED_S = WRITTEN_S
 # Two delta lists: the first one may have begun just before the change.
 LISTED_S = 2 * DELTA_S + WRITTEN_S
+# If the worker that reads for the others dies, they wait so long for it.
+READER_GONE_S = 3 * DELTA_S
 # Seconds in which a given node must be held.
 GIVEN_S = 30.0
 
@@ -33,6 +35,8 @@ class FeedChecks:
     def __init__(self, world: Any) -> None:
         self._world = world
         self._settled_s = math.inf
+        is_shared = world.environment.shared_reads is not None
+        self._listed_s = LISTED_S + (READER_GONE_S if is_shared else 0.0)
         self._pending_count = 0
         # Worker -> node -> since when it should hold it.
         self._given: dict[Any, dict[NodeId, float]] = {}
@@ -61,13 +65,13 @@ class FeedChecks:
         # By a wrong clock of its machine, a notification is too old.
         if self._world.environment.has_wrong_clocks:
             is_prompt = False
-        self._check_later(facts, NOTIFIED_S if is_prompt else LISTED_S)
+        self._check_later(facts, NOTIFIED_S if is_prompt else self._listed_s)
 
     def note_denial_over(self, node: NodeId) -> None:
         """Check later whether a node that was denied is offered again."""
         facts = self._world.ironic.nodes.get(node)
         if facts is not None:
-            self._check_later(facts, LISTED_S)
+            self._check_later(facts, self._listed_s)
 
     def _check_later(self, facts: NodeFacts, within_s: float) -> None:
         if self._world.kernel.now_s < self._settled_s:
@@ -103,7 +107,10 @@ class FeedChecks:
         node, ironic = facts.uuid, self._world.ironic
         if ironic.nodes.get(node) is not facts:
             return
-        if self._world.kernel.now_s < ironic.denied_until_s(node) + LISTED_S:
+        if (
+            self._world.kernel.now_s
+            < ironic.denied_until_s(node) + self._listed_s
+        ):
             # It is checked again that long after the end of the denial.
             return
         if self._find_server(node) is not worker or worker.draining:

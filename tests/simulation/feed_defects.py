@@ -8,7 +8,7 @@ from ironic_compute.feed.node_feed import NodeFeed
 from ironic_compute.feed.redelivery import Redelivery
 from ironic_compute.feed.watermark import Watermark
 from ironic_compute.ownership.removal import Removal
-from resource_tracker.node import NodeId
+from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.makeup import Makeup, with_parts
 
 
@@ -40,6 +40,19 @@ class RemovesAtTheFirst404(Removal):
         self._remove_deleted(missing)
 
 
+class TakesItsFactsForNewest(NodeFeed):
+    """What another worker has read is not compared with the own facts."""
+
+    def _find(self, node: NodeId, wanted: str) -> NodeFacts | None:
+        return self._delivered.facts(node)
+
+
+def _feed_that_waits_for_ever(*arguments: Any) -> NodeFeed:
+    feed = NodeFeed(*arguments)
+    feed._shared.silence_s = 1e6
+    return feed
+
+
 def _feed_without_overlap(*arguments: Any) -> NodeFeed:
     feed = NodeFeed(*arguments)
     feed._watermark = StepsWithoutOverlap(feed._clock)
@@ -56,6 +69,8 @@ def _feed_that_asks_once(*arguments: Any) -> NodeFeed:
 MAKEUPS: dict[str, Makeup] = {
     'delta list without overlap': with_parts(feed=_feed_without_overlap),
     'missing node not asked for again': with_parts(feed=_feed_that_asks_once),
+    'told changes not compared': with_parts(feed=TakesItsFactsForNewest),
+    'dead reader waited for': with_parts(feed=_feed_that_waits_for_ever),
     'delete by a short or empty list': with_parts(
         removal=RemovesWhatAListLacks
     ),
@@ -66,6 +81,8 @@ MAKEUPS: dict[str, Makeup] = {
 SEEDS: dict[str, int] = {
     'delta list without overlap': 1423,
     'missing node not asked for again': 72,
+    'told changes not compared': 6_000_064,
+    'dead reader waited for': 6_000_526,
     'delete by a short or empty list': 7,
     'delete at the first 404': 6,
 }

@@ -144,6 +144,8 @@ class Manager(IronicComputeManager, SimulatedNova):
                     self._serve_request(message)
                 case 'given':
                     self._worker.given(message.nodes)
+                case 'changes':
+                    self._worker.feed.accept_changes(message.changes)
                 case _:
                     self._serve_task(message)
         except (*FAILURES, oslo_messaging.ExpectedException) as exc:

@@ -20,6 +20,10 @@ ROOT = pathlib.Path(__file__).parents[2]
 CLEAN_SEEDS = range(40)
 # The fixed seeds of the command line have no moves.
 MOVES_SEEDS = [s for s in range(1000, 1300) if Environment(s).has_moves]
+# Nor does one worker read for others in them.
+SHARED_SEEDS = [
+    s for s in range(6_000_000, 6_000_040) if Environment(s).shared_reads
+]
 POOLS_SEEDS = [s for s in range(5000, 5120) if Environment(s).has_pools]
 # More seeds are tried after the recorded one, which a change of the real
 # modules may have made useless.
@@ -28,7 +32,15 @@ MORE_SEEDS_COUNT = 400
 
 @pytest.mark.parametrize(
     'seed',
-    sorted({*CLEAN_SEEDS, *MOVES_SEEDS, *POOLS_SEEDS, *lives.kept()}),
+    sorted(
+        {
+            *CLEAN_SEEDS,
+            *MOVES_SEEDS,
+            *POOLS_SEEDS,
+            *SHARED_SEEDS,
+            *lives.kept(),
+        }
+    ),
 )
 def test_life(seed: int) -> None:
     """A seed violates no invariant, and all hosts are served again."""

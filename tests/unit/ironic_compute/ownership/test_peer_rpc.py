@@ -14,6 +14,7 @@ from oslo_config import cfg
 from hashring.ring import Host
 from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.journal.moves import LIMIT_MAX, Query
+from ironic_compute.nodes.changes_read import ChangesRead
 from ironic_compute.nodes.pins import Pin
 from ironic_compute.ownership import peer_endpoints, peer_rpc
 from ironic_compute.ownership.departures import Asker
@@ -35,6 +36,7 @@ from tests.unit.ironic_compute.journal.made_up import move
 C1, STOCK, N1 = Host('c1'), Host('stock'), NodeId('n1')
 GIVEN: queue.Queue[list[NodeId]] = queue.Queue()
 CHECKED: queue.Queue[Any] = queue.Queue()
+READ: queue.Queue[ChangesRead] = queue.Queue()
 
 
 class Requests:
@@ -157,6 +159,7 @@ def _serve() -> Iterator[None]:
                     peer_endpoints.PoolsEndpoint(OTHER_POOL),
                     peer_endpoints.HistoryEndpoint(_read_moves),
                     peer_endpoints.DirtyNodesEndpoint(lambda: {N1: 2.5}),
+                    peer_endpoints.FeedEndpoint(READ.put),
                 ],
             ),
             (STOCK, [StockEndpoint()]),
@@ -177,6 +180,14 @@ def test_given_nodes_arrive() -> None:
     """The host that gets nodes receives their uuids in one cast."""
     peer_rpc.notify_given(C1, [N1])
     assert GIVEN.get(timeout=10.0) == [N1]
+
+
+@pytest.mark.parametrize('fingerprints', [{N1: 'f1'}, {}, None])
+def test_changes_arrive_as_they_were_read(fingerprints: Any) -> None:
+    """They are a cast: nobody waits for an answer."""
+    read = ChangesRead('since', 'next', fingerprints)
+    peer_rpc.notify_changes(C1, read)
+    assert READ.get(timeout=10.0) == read
 
 
 def test_requests_return_the_sentence_of_the_worker() -> None:

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages between simulated workers about what one of them has read.
+
+Real are PoolReads and the feed. A message may be lost or late; a random
+generator of their own decides that.
+"""
+
+import random
+from typing import Any
+
+from hashring.ring import Host
+from ironic_compute.feed.shared_reads import PoolReads
+from ironic_compute.nodes.changes_read import ChangesRead
+from ironic_compute.paths.path_health import RABBITMQ
+from tests.simulation.broker import Message
+from tests.simulation.loops import LoopTask
+
+LOSS = 0.05
+LATENESS = 0.1
+PROMPT_S = 0.003
+LATE_S = (1.0, 6.0, 30.0)
+
+
+def make(worker: Any, rng: random.Random | None) -> PoolReads:
+    """Return the PoolReads of a worker, not started yet.
+
+    :param rng: loses messages and has them late; None: none is
+    """
+
+    def send(host: Host, read: ChangesRead) -> None:
+        if worker.machine.paths.loses_requests(RABBITMQ):
+            return
+        message = Message('changes', '', changes=read)
+        late_s = PROMPT_S
+        if rng is not None and rng.random() < LOSS:
+            return
+        if rng is not None and rng.random() < LATENESS:
+            late_s = rng.choice(LATE_S)
+        worker.kernel.later(
+            late_s, lambda: worker.world.nova.broker.cast(host, message)
+        )
+
+    return PoolReads(
+        worker.host,
+        lambda: worker.pool.ring_status().ring.hosts,
+        lambda: worker.pool.known,
+        send,
+        worker.intervals.delta_s,
+        lambda *loop: LoopTask(worker, *loop),
+    )
