@@ -155,6 +155,10 @@ class Queue:
         if connection in self._consumers:
             self._consumers.remove(connection)
 
+    def has_message_for(self, server: str) -> bool:
+        """Return whether a message for a server waits for a consumer."""
+        return any(message.server == server for message, _ in self._ready)
+
     def _deliver(self) -> None:
         while self._ready and self._consumers:
             message, is_redelivered = self._ready.pop(0)
@@ -215,6 +219,10 @@ class Broker:
                 # The sender sent it again after it had lost its connection.
                 delay_s += faults.choose(2.0, 10.0, 30.0)
             world.kernel.later(delay_s, lambda: self._queue(host).put(message))
+
+    def is_left(self, server: str) -> bool:
+        """Return whether a message for a server waits, and nobody takes it."""
+        return any(q.has_message_for(server) for q in self._queues.values())
 
     # Lost connections
 

@@ -288,10 +288,13 @@ class Cloud(World):
         yield from self._removal_problems()
         for uuid, node in self.placement.allocations.items():
             server = self.nova.servers[uuid]
-            if server.excuses & UNHEARD and _has_ended(server):
+            is_unheard = bool(server.excuses & UNHEARD)
+            is_unheard |= self.nova.broker.is_left(uuid)
+            if is_unheard and _has_ended(server):
                 # It was scheduled when it was deleted, or when a late write
-                # ended its unshelve, and nothing tells the new host.
-                # ``nova-manage placement audit`` finds it.
+                # ended its unshelve, and nothing tells the new host; or the
+                # Service of that host was deleted, and nobody takes its
+                # messages. ``nova-manage placement audit`` finds it.
                 continue
             if server.deleted or server.node != node:
                 yield f'{uuid} is not on {node}, its allocation is'
