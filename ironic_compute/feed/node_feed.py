@@ -324,9 +324,13 @@ class NodeFeed:
             LOG.exception('Could not process a list of all nodes')
 
     def accept_changes(self, read: ChangesRead) -> None:
-        """Accept what another worker has read; any thread may call."""
-        self._heard.add(read)
-        self._delta_loop.wake()
+        """Accept what another worker has read; any thread may call.
+
+        Before the first audit has begun, it is of no use.
+        """
+        if self._watermark.since() is not None:
+            self._heard.add(read)
+            self._delta_loop.wake()
 
     def _try_delta(self) -> float:
         """Read a delta list if needed; return the seconds until the next."""
@@ -345,8 +349,8 @@ class NodeFeed:
         Deliver the same facts again then, as after a read: another thread may
         have delivered a different state in between (A, B, A).
         """
-        since = self._watermark.since()
-        if since is None or read.since > since or read.fingerprints is None:
+        since = self._watermark.since() or ''
+        if read.since > since or read.fingerprints is None:
             return False
         found = [self._find(*told) for told in read.fingerprints.items()]
         if None in found:

@@ -178,6 +178,15 @@ def test_first_list_is_told_to_nobody(
     assert _Feed(conf, ironic, sink).shared.told == []
 
 
+def test_worker_that_has_read_no_list_takes_no_notice(
+    conf: Any, ironic: Ironic, sink: Sink
+) -> None:
+    """Its first audit reads both lists."""
+    feed = NodeFeed(conf, ironic, sink, ManualClock(), host='h1')  # type: ignore[arg-type]
+    feed.accept_changes(ChangesRead('', NEXT, {}))
+    assert feed._heard.take() == []
+
+
 def test_failed_list_is_told_to_nobody(feed: _Feed, ironic: Ironic) -> None:
     """The others then read themselves, and one of them may succeed."""
     feed.shared.reads = ironic.is_down = True
