@@ -290,15 +290,20 @@ class PathChecks:
         """Return whether any agent had the path for as long as it takes.
 
         It need not be the agent that is named as the peer: of several agents
-        that prove the path, one may have been cut off until just now.
+        that prove the path, one may have been cut off until just now. Where
+        most connections are reset, two of its requests may have had an answer
+        by luck.
         """
         boot = self._facts[machine].boot
         assert boot is not None
         proof, since_s = PathProof(path, boot), self._now_s - PROVEN_FOR_S
         return any(
             facts.listed.proofs_s.get(proof, -math.inf) >= since_s - KNOWN_S
-            and facts.paths[path].long_cut_s <= since_s
-            for facts in self._others(machine).values()
+            and (
+                other.paths.find(path, Loss.RESETS) is not None
+                or facts.paths[path].long_cut_s <= since_s
+            )
+            for other, facts in self._others(machine).items()
         )
 
     def _check_cut(self, machine: Any, facts: _PathFacts, path: Path) -> None:
