@@ -363,7 +363,9 @@ class Cloud(World):
             yield f'{row.node} has {server.uuid}, which is deleted'
         elif server.node != row.node:
             yield f'{row.node} has {server.uuid}, which is not on it'
-        elif server.host != row.host:
+        elif server.host != row.host and server.host in self.nova.services:
+            # A node follows its server, but not to a host whose Service was
+            # deleted: its daemon must be started again.
             yield f'{row.node} of {row.host} has {server.uuid} of another'
         elif self.placement.offered.get(facts.uuid):
             yield f'{row.node} has {server.uuid} and is offered'
