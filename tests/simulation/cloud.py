@@ -124,7 +124,7 @@ class Cloud(World):
 
     def note_lost(self, message: Message) -> None:
         """Note that the broker itself has lost a message."""
-        if message.name == 'build':
+        if message.name in ('build', 'unshelve'):
             self.excuse(message.server, LOST)
         if message.name in DETAILED:
             self.tasks.excuse(message.server, LOST)

@@ -341,7 +341,9 @@ def test_unshelving_that_began_here_is_not_forwarded_before_it_is_undone(
     """The node was pushed meanwhile; its holder would drop the message."""
     manager = _manager(monkeypatch, 'c2')
     manager.in_progress = InProgress()
-    manager.list_allocated_nodes = lambda context, server: []
+    manager.list_allocated_nodes = lambda context, server: ['n']
+    # Ironic has taken the deploy over.
+    manager.undo_interrupted_unshelve = lambda context, server: False
     server = _server(vm_states.SHELVED_OFFLOADED, host, task)
     arguments = ('image', {}, 'n', 'spec', [])
     with delivery.Delivery(lambda: None, is_redelivered).handled():
