@@ -335,7 +335,8 @@ class NodeFeed:
     def _try_delta(self) -> float:
         """Read a delta list if needed; return the seconds until the next."""
         heard = self._heard.take()
-        if self._shared.is_reader():
+        if self._shared.is_reader() or self._outage.is_on:
+            # Only an own list shows that Ironic answers again.
             heard = []
         if heard and all(map(self._is_delivered, heard)):
             self._read_waiting()

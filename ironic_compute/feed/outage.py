@@ -21,6 +21,11 @@ class Outage:
         self._failing: set[object] = set()
 
     @property
+    def is_on(self) -> bool:
+        """Whether the audit or the delta list fails."""
+        return bool(self._failing)
+
+    @property
     def is_total(self) -> bool:
         """Whether both the audit and the delta list fail."""
         return len(self._failing) > 1

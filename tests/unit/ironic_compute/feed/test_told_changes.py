@@ -2,6 +2,7 @@
 """A worker that is told what changed asks Ironic only in doubt."""
 
 import dataclasses
+import logging
 from typing import Any
 
 import pytest
@@ -192,6 +193,21 @@ def test_failed_list_is_told_to_nobody(feed: _Feed, ironic: Ironic) -> None:
     feed.shared.reads = ironic.is_down = True
     feed.hear()
     assert feed.shared.told == []
+
+
+def test_worker_whose_list_has_failed_reads(
+    feed: _Feed, ironic: Ironic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only its own request shows that Ironic answers it again."""
+    caplog.set_level(logging.INFO)
+    ironic.is_down = True
+    feed.hear()
+    ironic.is_down = False
+    told = ChangesRead(feed.since, NEXT, {})
+    assert feed.hear(told) == 1000.0
+    assert len(ironic.asked) == 1
+    assert 'Ironic answers again' in caplog.text
+    assert feed.hear(told) == 25.0
 
 
 def test_told_worker_still_reads_nodes_that_wait(
