@@ -78,9 +78,7 @@ class PoolWorker(ComputeWorker):
         return RowWriters(ROW_PARALLELISM, TaskExecutor(self, ROW_PARALLELISM))
 
     def _make_shared_reads(self) -> PoolReads:
-        reads = shared_reads.make(self, None)
-        reads.start()
-        return reads
+        return shared_reads.start(self, None)
 
     def start(self) -> None:
         """Start all loops, and the probes of the paths."""

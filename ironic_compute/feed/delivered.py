@@ -18,6 +18,7 @@ from typing import Any
 
 from oslo_utils import timeutils
 
+from ironic_compute.nodes.changes_read import STATE_FIELDS
 from resource_tracker.errors import MalformedNode
 from resource_tracker.node import NodeFacts, NodeId
 
@@ -25,11 +26,7 @@ _UPDATED_AT = 'updated_at'
 # A record without these fields is incomplete and cannot be compared. Ironic
 # updates ``updated_at`` with every field of a node, but not with its traits.
 _REQUIRED = frozenset({_UPDATED_AT, 'traits', 'properties'})
-_COMPARED = tuple(
-    field.name
-    for field in dataclasses.fields(NodeFacts)
-    if field.compare and field.name not in (_UPDATED_AT, 'reservation')
-)
+_COMPARED = tuple(name for name in STATE_FIELDS if name != _UPDATED_AT)
 
 
 class Delivered:

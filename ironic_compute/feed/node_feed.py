@@ -338,17 +338,19 @@ class NodeFeed:
         if self._shared.is_reader() or self._outage.is_on:
             # Only an own list shows that Ironic answers again.
             heard = []
-        if heard and all(map(self._is_delivered, heard)):
+        if heard and all(map(self._deliver_again, heard)):
             self._read_waiting()
         else:
             self._try_read(self._read_delta)
         return self._shared.silence_s if heard else self._interval_s
 
-    def _is_delivered(self, read: ChangesRead) -> bool:
-        """Return whether this worker would read nothing new.
+    def _deliver_again(self, read: ChangesRead) -> bool:
+        """Deliver again what another worker has read, if all of it is known.
 
-        Deliver the same facts again then, as after a read: another thread may
-        have delivered a different state in between (A, B, A).
+        As after a read: another thread may have delivered a different state
+        in between (A, B, A).
+
+        :returns: False if this worker has to read the list itself
         """
         since = self._watermark.since() or ''
         if read.since > since or read.fingerprints is None:

@@ -170,9 +170,7 @@ class RepeatedDeploys(BuildMessages):
 
         :param wanted: the image or the node that the message names
         """
-        if not stale_messages.refresh(instance, self.clock):
-            return
-        if _is_redelivered():
+        if stale_messages.refresh(instance, self.clock) and _is_redelivered():
             with self.in_progress.alone(instance.uuid):
                 if stale_messages.refresh(instance, self.clock):
                     restart(context, instance, wanted)

@@ -16,8 +16,9 @@ from resource_tracker.node import NodeFacts, NodeId
 # More nodes than this are not told: the message would cost more than the reads
 # that it saves.
 _TOLD_MAX = 500
-# ``reservation`` is another one with each lock, and nothing depends on it.
-_PRINTED = tuple(
+# The fields that tell two states of a node apart. ``reservation`` is another
+# one with each lock, and nothing depends on it.
+STATE_FIELDS = tuple(
     field.name
     for field in dataclasses.fields(NodeFacts)
     if field.compare and field.name != 'reservation'
@@ -30,7 +31,7 @@ def fingerprint(facts: NodeFacts) -> str:
     The facts of a notification and of a read of the same state have the same
     fingerprint only if Ironic writes ``updated_at`` in the same way in both.
     """
-    values = [_plain(getattr(facts, name)) for name in _PRINTED]
+    values = [_plain(getattr(facts, name)) for name in STATE_FIELDS]
     text = json.dumps(values, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -59,6 +60,7 @@ class ChangesRead:
         cls, since: str, next_since: str, changed: Sequence[NodeFacts]
     ) -> 'ChangesRead':
         """Return what a list of changed nodes has shown."""
+        if len(changed) > _TOLD_MAX:
+            return cls(since, next_since, None)
         fingerprints = {facts.uuid: fingerprint(facts) for facts in changed}
-        is_told = len(fingerprints) <= _TOLD_MAX
-        return cls(since, next_since, fingerprints if is_told else None)
+        return cls(since, next_since, fingerprints)

@@ -277,11 +277,7 @@ class ComputeWorker(Worker):
 
     def _make_shared_reads(self) -> SharedReads:
         rng = self.world.environment.shared_reads
-        if rng is None:
-            return ReadsAlone()
-        reads = shared_reads.make(self, rng)
-        reads.start()
-        return reads
+        return ReadsAlone() if rng is None else shared_reads.start(self, rng)
 
     def _make_ownership(self) -> None:
         makeup = self.world.makeup

@@ -21,8 +21,8 @@ PROMPT_S = 0.003
 LATE_S = (1.0, 6.0, 30.0)
 
 
-def make(worker: Any, rng: random.Random | None) -> PoolReads:
-    """Return the PoolReads of a worker, not started yet.
+def start(worker: Any, rng: random.Random | None) -> PoolReads:
+    """Start the PoolReads of a worker, and return it.
 
     :param rng: loses messages and has them late; None: none is
     """
@@ -40,7 +40,7 @@ def make(worker: Any, rng: random.Random | None) -> PoolReads:
             late_s, lambda: worker.world.nova.broker.cast(host, message)
         )
 
-    return PoolReads(
+    reads = PoolReads(
         worker.host,
         lambda: worker.pool.ring_status().ring.hosts,
         lambda: worker.pool.known,
@@ -48,3 +48,5 @@ def make(worker: Any, rng: random.Random | None) -> PoolReads:
         worker.intervals.delta_s,
         lambda *loop: LoopTask(worker, *loop),
     )
+    reads.start()
+    return reads
