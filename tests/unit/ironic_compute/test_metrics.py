@@ -2,6 +2,7 @@
 """Metrics of a worker, and the address that serves them."""
 
 import logging
+import random
 import socket
 import types
 import urllib.request
@@ -68,10 +69,24 @@ def value(metrics, name, **labels):
 
 
 def free_port():
-    """A port that was free a moment ago, with some after it."""
-    with socket.socket() as taken:
-        taken.bind(('127.0.0.1', 0))
-        return min(taken.getsockname()[1], 65000)
+    """A port that is free, as is the next one.
+
+    It is below the ports that the kernel gives to connections (from 32768
+    on): a connection of another test cannot take it a moment later.
+    """
+    ports = random.sample(range(20000, 32000), 100)
+    return next(port for port in ports if is_free(port) and is_free(port + 1))
+
+
+def is_free(port):
+    """Whether nobody listens on a port."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(('127.0.0.1', port))
+        except OSError:
+            return False
+        return True
 
 
 def test_requests_to_placement_are_counted_by_result(metrics):
