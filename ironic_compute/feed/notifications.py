@@ -11,6 +11,7 @@ machine may have been ahead at the start.
 import enum
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -115,13 +116,42 @@ def new_listener(conf: Any, host: str, events: NodeEvents) -> Any:
         oslo_messaging.Target(topic=topic, exchange=exchange)
         for topic in options.notification_topics
     ]
-    return oslo_messaging.get_notification_listener(
-        transport,
-        targets,
-        [events],
-        executor=_executor(),
-        pool=queue_name(host),
+    return StoppedLater(
+        oslo_messaging.get_notification_listener(
+            transport,
+            targets,
+            [events],
+            executor=_executor(),
+            pool=queue_name(host),
+        )
     )
+
+
+class StoppedLater:
+    """A notification listener whose stop does not block.
+
+    oslo.messaging looks whether a listener was stopped after a message, or
+    after up to five seconds without one. A worker that ends must not wait for
+    that: the next worker of its host reads all nodes anyway.
+    """
+
+    def __init__(self, listener: Any) -> None:
+        self._listener = listener
+
+    def start(self, override_pool_size: int) -> None:
+        """Receive; blocks while RabbitMQ is away.
+
+        :param override_pool_size: the number of threads
+        """
+        self._listener.start(override_pool_size=override_pool_size)
+
+    def stop(self) -> None:
+        """Receive no more, and leave the queue, after some seconds."""
+        threading.Thread(target=self._end, daemon=True).start()
+
+    def _end(self) -> None:
+        self._listener.stop()
+        self._listener.wait()
 
 
 def _quality(action: str, end: str) -> Quality:

@@ -24,7 +24,7 @@ from hashring.clock import Clock
 
 LOG = logging.getLogger(__name__)
 
-_POLL_S = 0.2
+_POLL_S = 0.1
 # The worker counts as idle after this number of idle polls in succession. One
 # poll is not enough, because no thread works on a build between the end of the
 # RPC handler and the start of the build thread.
@@ -44,12 +44,13 @@ def wait_until_idle(
     """Wait until ``is_busy`` returns False; return False after the timeout."""
     deadline_s = clock.now_s() + timeout_s
     idle_count = 0
-    while idle_count < _IDLE_POLLS_COUNT:
+    while True:
         idle_count = 0 if is_busy() else idle_count + 1
+        if idle_count == _IDLE_POLLS_COUNT:
+            return True
         if clock.now_s() >= deadline_s:
             return idle_count > 0
         clock.sleep(_POLL_S)
-    return True
 
 
 class InProgress:

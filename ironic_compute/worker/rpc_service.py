@@ -8,16 +8,30 @@ allowed to act. Nova therefore gets RPC servers whose ``start`` does nothing;
 ``rpc_gating`` starts them with the lease. Meanwhile the Service is reported
 up. Under Nova 33 and 34 alike, no server starts to receive once the Service
 is stopping.
+
+A server that stops gets a message of its own, because it looks whether it was
+stopped only after a message, or after up to five seconds without one.
 """
 
+import functools
+import threading
+from collections.abc import Callable
 from typing import Any
 
+import oslo_messaging
+from nova import baserpc
+from nova import context as nova_context
 from nova import service as nova_service
+from oslo_log import log as logging
 
 from ironic_compute.delivery import Deliveries
 from ironic_compute.worker import executors, late_acks
 
+LOG = logging.getLogger(__name__)
+
 _SERVERS = ('rpcserver', 'rpcserver_alt')
+# oslo.messaging would try to connect for ever.
+_RETRIES_COUNT = 1
 
 
 class DeferredRpcServer:
@@ -28,15 +42,22 @@ class DeferredRpcServer:
 
     :param server: an RPC server of oslo.messaging
     :param deliveries: the messages that this process works on
+    :param wake: sends the server a message without effect; may block
     """
 
-    def __init__(self, server: Any, deliveries: Deliveries) -> None:
+    def __init__(
+        self,
+        server: Any,
+        deliveries: Deliveries,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
         if server.executor_type == 'threading':
             # The private attribute is set, because oslo.messaging has no
             # option for the class of the executor.
             server._executor_cls = executors.make_message_executor
         late_acks.acknowledge_late(server, deliveries)
         self._server = server
+        self._wake = wake
         self._has_begun = False
 
     @property
@@ -57,8 +78,9 @@ class DeferredRpcServer:
         self._server.start()
 
     def stop(self) -> None:
-        """Stop receiving; returns within milliseconds."""
+        """Stop receiving; blocks for up to five seconds without RabbitMQ."""
         if self._has_begun:
+            threading.Thread(target=self._wake, daemon=True).start()
             self._server.stop()
             _requeue_late_messages(self._server.listener)
 
@@ -66,6 +88,23 @@ class DeferredRpcServer:
         """Block until the handlers of all received messages have ended."""
         if self._has_begun:
             self._server.wait()
+
+
+def send_ping(topic: str | None, host: str) -> None:
+    """Send a queue of this worker a message without effect; may block.
+
+    It stays in the queue if nobody receives any more; then the next worker of
+    the host gets it.
+    """
+    client = baserpc.BaseAPI(topic=topic).client
+    try:
+        client.prepare(server=host, retry=_RETRIES_COUNT).cast(
+            nova_context.get_admin_context(), 'ping', arg='stop'
+        )
+    except oslo_messaging.MessagingException as exc:
+        LOG.debug(
+            'Could not wake %(topic)s: %(e)s', {'topic': topic, 'e': exc}
+        )
 
 
 def _requeue_late_messages(listener: Any) -> None:
@@ -99,7 +138,9 @@ class Service(nova_service.Service):
         if name in _SERVERS and value is not None:
             gating = self.manager.rpc_gating
             self.manager.forwarder.attach_to(value)
-            value = DeferredRpcServer(value, gating.deliveries)
+            topic = self.topic if name == _SERVERS[0] else self.topic_alt
+            wake = functools.partial(send_ping, topic, self.host)
+            value = DeferredRpcServer(value, gating.deliveries, wake)
             gating.servers.append(value)
         super().__setattr__(name, value)
 

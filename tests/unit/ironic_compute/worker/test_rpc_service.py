@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RPC servers that start with the lease and lose no message at the end."""
 
+import threading
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -60,12 +61,39 @@ def test_a_server_that_never_began_is_stopped(server: Any) -> None:
     late.wait()
 
 
+class _Polling:
+    """A server that looks whether it was stopped after a message only."""
+
+    executor_type, listener = 'other', None
+    _create_listener = _process_incoming = None
+
+    def __init__(self) -> None:
+        self.message = threading.Event()
+
+    def start(self) -> None:
+        """Begin to poll."""
+
+    def stop(self) -> None:
+        """Wait for a message as oslo.messaging does."""
+        assert self.message.wait(60.0)
+
+
+def test_a_server_that_stops_is_woken() -> None:
+    """Otherwise it would wait for its next message, or for seconds."""
+    server = _Polling()
+    late = DeferredRpcServer(server, Deliveries(), server.message.set)
+    late.begin()
+    late.stop()
+    assert server.message.is_set()
+
+
 class _Stopping(Service):  # type: ignore[misc]
     """Nova's stop of a service that was never started."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
         self.binary, self.topic, self.topic_alt = 'nova-compute', 'a', None
+        self.host = 'c1'
         self.gating = types.SimpleNamespace(
             stop=lambda: self.events.append('follows the lease no longer'),
             servers=[],
@@ -94,6 +122,7 @@ def test_no_server_starts_to_receive_once_the_service_stops() -> None:
     service = _Stopping()
     (server,) = service.gating.servers
     server.begin = None
+    server._wake = lambda: None
     server._has_begun = True
     service.stop()
     assert service.events == [
