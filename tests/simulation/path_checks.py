@@ -394,7 +394,10 @@ class PathChecks:
             if worker.draining and worker not in self._draining:
                 self._draining.add(worker)
                 wanted_s = self._home_wanted_s(worker.host)
-                if self._is_certain and self._now_s - wanted_s > KNOWN_S:
+                # A host without a Service is not of the pool any more.
+                has_service = worker.host in self._world.nova.services
+                is_unwanted = has_service and self._now_s - wanted_s > KNOWN_S
+                if self._is_certain and is_unwanted:
                     self._fail(machine, f'drains {worker.host}, unwanted')
 
     def _home_wanted_s(self, host: Host) -> float:
