@@ -11,6 +11,7 @@ import requests
 from hashring.clock import SystemClock
 from tests.contract.coordination import servers
 from tests.contract.coordination.partitions import Direct, PeerNetwork
+from tests.free_ports import find_free_ports
 
 SIZE = 3
 
@@ -22,7 +23,7 @@ class EtcdCluster:
         self, folder: pathlib.Path, network: PeerNetwork | None = None
     ) -> None:
         network = network or Direct()
-        self._peers = [servers.free_port() for _ in range(SIZE)]
+        self._peers = [find_free_ports(1) for _ in range(SIZE)]
         # Of each member: the port by which it is known to the others.
         self._known = [network.port(n, p) for n, p in enumerate(self._peers)]
         self.members = [self._member(folder, number) for number in range(SIZE)]

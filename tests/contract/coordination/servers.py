@@ -18,16 +18,10 @@ from collections.abc import Callable, Sequence
 
 from hashring.clock import SystemClock
 from tests.contract import children
+from tests.free_ports import find_free_ports
 
 ZOOKEEPER_JAR = pathlib.Path('/usr/share/java/zookeeper.jar')
 START_TIMEOUT_S = 40.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _accepts(port: int) -> bool:
@@ -72,7 +66,7 @@ class Server:
     def __init__(self, kind: Kind, folder: pathlib.Path) -> None:
         self._kind = kind
         self._folder = folder
-        self._port = free_port()
+        self._port = find_free_ports(1)
         self._process: subprocess.Popen[bytes] | None = None
         self.place = f'127.0.0.1:{self._port}'
         self.url = f'{kind.scheme}://{self.place}'
@@ -133,7 +127,9 @@ class Server:
 
 
 def _etcd(folder: pathlib.Path, port: int) -> Sequence[str]:
-    client, peer = (f'http://127.0.0.1:{p}' for p in (port, free_port()))
+    client, peer = (
+        f'http://127.0.0.1:{p}' for p in (port, find_free_ports(1))
+    )
     return (
         'etcd',
         f'--data-dir={folder}/data',

@@ -10,6 +10,7 @@ from typing import TypeVar
 from hashring.clock import SystemClock
 from tests.contract.coordination import servers
 from tests.contract.coordination.partitions import Direct, PeerNetwork
+from tests.free_ports import find_free_ports
 
 SIZE = 3
 # A server that was cut off finds the others again two seconds after it could,
@@ -34,7 +35,7 @@ class ZooKeeperEnsemble:
         self._sync_limit = sync_limit
         # Of each server: the port of the quorum, and that of elections.
         self._peers = [
-            (servers.free_port(), servers.free_port()) for _ in range(SIZE)
+            (find_free_ports(1), find_free_ports(1)) for _ in range(SIZE)
         ]
         # The same of each server, as the others know it.
         self._known = [

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 
 from hashring.clock import SystemClock
 from tests.contract import children
-from tests.contract.coordination.servers import free_port
+from tests.free_ports import find_free_ports
 
 _START_S = 60.0
 _FAKE = (
@@ -137,7 +137,7 @@ def real_ironic(
     :param options: of ironic.conf, by section, besides the usual ones
     :param token: of an operator, if it asks a Keystone about tokens
     """
-    port = free_port()
+    port = find_free_ports(1)
     config = folder / 'ironic.conf'
     with config.open('w') as file:
         _conf(folder, port, options or {}).write(file)

@@ -9,7 +9,7 @@ import subprocess
 from typing import Any
 
 from tests.contract import children
-from tests.contract.coordination.servers import free_port
+from tests.free_ports import find_free_ports
 
 MARIADB = pathlib.Path('/usr/sbin/mariadbd')
 
@@ -32,7 +32,7 @@ class MariaDB:
         self._socket = folder / 'mysqld.sock'
         self._user = [] if os.geteuid() else ['--user=root']
         self._process: subprocess.Popen[Any] | None = None
-        self.port = free_port()
+        self.port = find_free_ports(1)
 
     def start(self) -> None:
         """Create the files and start; the caller waits for an answer."""

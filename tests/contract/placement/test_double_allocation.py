@@ -4,6 +4,7 @@
 import contextlib
 import pathlib
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,8 +15,8 @@ from hashring.clock import SystemClock
 from ironic_compute.cmd import placement_probe
 from ironic_compute.cmd.placement_probe import PlacementProbe
 from tests.contract import children
-from tests.contract.coordination.servers import free_port
 from tests.contract.placement import mariadb, server
+from tests.free_ports import find_free_ports
 
 pytestmark = pytest.mark.slow
 _START_TIMEOUT_S = 60.0
@@ -52,11 +53,11 @@ class _Service:
     def __init__(
         self, database: mariadb.MariaDB, folder: pathlib.Path, options: str
     ) -> None:
-        name = f'placement{free_port()}'
+        name = f'placement{uuid.uuid4().hex}'
         assert database.executes(
             f'CREATE DATABASE {name} CHARACTER SET utf8mb3'
         )
-        self.url = f'http://127.0.0.1:{free_port()}'
+        self.url = f'http://127.0.0.1:{find_free_ports(1)}'
         config = folder / 'placement.conf'
         config.write_text(
             f'[api]\nauth_strategy = noauth2\n'

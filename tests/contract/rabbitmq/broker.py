@@ -12,7 +12,7 @@ from typing import Any
 
 from hashring.clock import SystemClock
 from tests.contract import children
-from tests.contract.coordination.servers import free_port
+from tests.free_ports import find_free_ports
 
 _BIN = pathlib.Path('/usr/lib/rabbitmq/bin')
 RABBITMQ = _BIN / 'rabbitmq-server'
@@ -45,7 +45,7 @@ class Broker:
         self._folder = folder
         self._processes: list[subprocess.Popen[Any]] = []
         self._environment: dict[str, str] = {}
-        self.port = free_port()
+        self.port = find_free_ports(1)
         self.url = f'rabbit://guest:guest@127.0.0.1:{self.port}/'
 
     def start(self) -> None:
@@ -59,7 +59,7 @@ class Broker:
             clock.sleep(0.5)
 
     def _start(self) -> None:
-        epmd_port = str(free_port())
+        epmd_port = str(find_free_ports(1))
         config = self._folder / 'rabbitmq.conf'
         config.write_text(_CONFIG.format(port=self.port))
         plugins = self._folder / 'enabled_plugins'
@@ -74,7 +74,7 @@ class Broker:
             'RABBITMQ_LOG_BASE': str(self._folder / 'log'),
             'RABBITMQ_CONFIG_FILE': str(config),
             'RABBITMQ_ENABLED_PLUGINS_FILE': str(plugins),
-            'RABBITMQ_DIST_PORT': str(free_port()),
+            'RABBITMQ_DIST_PORT': str(find_free_ports(1)),
             'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS': (
                 '-kernel inet_dist_use_interface {127,0,0,1}'
             ),

@@ -2,8 +2,6 @@
 """Metrics of a worker, and the address that serves them."""
 
 import logging
-import random
-import socket
 import types
 import urllib.request
 
@@ -17,6 +15,7 @@ from ironic_compute.agent_port import worker_metrics
 from ironic_compute.metrics import Metrics
 from resource_tracker.node import NodeFacts
 from tests.fakes.clock import ManualClock
+from tests.free_ports import find_free_ports
 
 NODE = '11111111-1111-1111-1111-111111111111'
 
@@ -66,27 +65,6 @@ def value(metrics, name, **labels):
     return metrics.registry.get_sample_value(
         f'ironic_compute_{name}', {'host': 'c1', **labels}
     )
-
-
-def free_port():
-    """A port that is free, as is the next one.
-
-    It is below the ports that the kernel gives to connections (from 32768
-    on): a connection of another test cannot take it a moment later.
-    """
-    ports = random.sample(range(20000, 32000), 100)
-    return next(port for port in ports if is_free(port) and is_free(port + 1))
-
-
-def is_free(port):
-    """Whether nobody listens on a port."""
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(('127.0.0.1', port))
-        except OSError:
-            return False
-        return True
 
 
 def test_requests_to_placement_are_counted_by_result(metrics):
@@ -183,7 +161,7 @@ def test_off_and_on_loopback_unless_told():
 
 def test_second_worker_takes_the_next_port(metrics, clock):
     """Two workers of a machine use two ports and two host labels."""
-    port = free_port()
+    port = find_free_ports(2)
     first = metrics.serve_port('127.0.0.1', port)
     second = Metrics('c2', clock).serve_port('127.0.0.1', port)
     assert port <= first < second
@@ -209,7 +187,7 @@ def test_an_adopted_host_leaves_the_port_of_the_home_host(
     metrics, is_first, offset
 ):
     """The home host's worker may start later."""
-    port = free_port()
+    port = find_free_ports(2)
     options = types.SimpleNamespace(
         metrics_port=port, metrics_address='127.0.0.1'
     )
@@ -223,5 +201,5 @@ def test_an_adopted_host_leaves_the_port_of_the_home_host(
 def test_address_that_is_not_ours_is_said(metrics, caplog):
     """An address of another machine is logged; the worker goes on."""
     caplog.set_level(logging.WARNING)
-    assert metrics.serve_port('192.0.2.1', free_port()) is None
+    assert metrics.serve_port('192.0.2.1', find_free_ports(2)) is None
     assert len(caplog.messages) == 1

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.free_ports import find_free_ports
 from tests.unit.ironic_compute.agent_port.test_application import PATHS
 
 _AGENT = 'from ironic_compute.cmd.agent import entry\nentry()\n'
@@ -47,12 +48,6 @@ _LATE_S = 240.0
 _SECRET = 'hunter2'
 
 
-def _free_port() -> int:
-    with socket.create_server(('127.0.0.1', 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
-
-
 class _Agent:
     """A real agent in a folder.
 
@@ -67,7 +62,7 @@ class _Agent:
         home: str = 'c1',
         options: str = '',
     ) -> None:
-        self.port = _free_port()
+        self.port = find_free_ports(1)
         self._folder = folder
         for name, text in (('', _AGENT), ('-worker', _WORKER)):
             path = folder / f'ironic-compute{name}'
