@@ -10,6 +10,7 @@ from typing import Any
 import requests
 
 from tests.contract.coordination import certificates, servers
+from tests.free_ports import find_free_ports
 
 USER = 'agents'
 # No part of it is in anything else that is logged.
@@ -123,18 +124,53 @@ def etcd_with_tls(folder: pathlib.Path) -> Secured:
                 part.replace(url, url.replace('http', 'https'))
                 for part in plain
             ),
-            '--client-cert-auth',
-            f'--trusted-ca-file={made.authority}',
-            f'--cert-file={made.certificate}',
-            f'--key-file={made.key}',
+            *_etcd_tls(made),
         )
 
     server = _start(folder, 'etcd3+https', command)
     return Secured(
         server,
-        f'{server.url}?ca_cert={made.authority}'
-        f'&cert_cert={made.certificate}&cert_key={made.key}',
+        _etcd_tls_url(server.place, made),
         f'{server.url}?ca_cert={made.authority}',
+    )
+
+
+def etcd_with_tls_on_one_port(
+    folder: pathlib.Path,
+) -> tuple[servers.Server, str]:
+    """Etcd with a port without TLS, and one that demands a certificate.
+
+    :returns: the server, whose own URL is without TLS, and the other URL
+    """
+    made, tls_port = certificates.make(folder), find_free_ports(1)
+
+    def command(folder: pathlib.Path, port: int) -> Sequence[str]:
+        plain = servers.KINDS['etcd'].command(folder, port)
+        urls = f'http://127.0.0.1:{port},https://127.0.0.1:{tls_port}'
+        return (
+            *plain,
+            f'--listen-client-urls={urls}',
+            f'--advertise-client-urls={urls}',
+            *_etcd_tls(made),
+        )
+
+    server = _start(folder, 'etcd3+http', command)
+    return server, _etcd_tls_url(f'127.0.0.1:{tls_port}', made)
+
+
+def _etcd_tls(made: certificates.Certificates) -> Sequence[str]:
+    return (
+        '--client-cert-auth',
+        f'--trusted-ca-file={made.authority}',
+        f'--cert-file={made.certificate}',
+        f'--key-file={made.key}',
+    )
+
+
+def _etcd_tls_url(place: str, made: certificates.Certificates) -> str:
+    return (
+        f'etcd3+https://{place}?ca_cert={made.authority}'
+        f'&cert_cert={made.certificate}&cert_key={made.key}'
     )
 
 

@@ -104,6 +104,26 @@ def test_wrong_password_is_an_error(
     group.close(leave=True, timeout_s=5.0)
 
 
+def test_daemons_with_and_without_tls_are_one_pool(
+    tmp_path: pathlib.Path,
+) -> None:
+    """So TLS is turned on for one daemon after the other, as for etcd."""
+    if not servers.KINDS['etcd'].installed():
+        pytest.skip('etcd is not installed')
+    server, tls_url = secured.etcd_with_tls_on_one_port(tmp_path)
+    (former, _), (later, me) = join(server.url), join(tls_url)
+    assert former.try_lock(HOST)
+    later.heartbeat()
+    assert me in former.members()
+    assert not later.try_lock(HOST)
+    former.release(HOST)
+    former.close(leave=True, timeout_s=5.0)
+    assert later.try_lock(HOST)
+    assert later.members() == (me,)
+    later.close(leave=True, timeout_s=5.0)
+    server.stop()
+
+
 @pytest.fixture
 def etcd(tmp_path: pathlib.Path) -> Iterator[secured.Secured]:
     """Etcd with a password."""
