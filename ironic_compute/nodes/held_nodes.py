@@ -139,9 +139,17 @@ class HeldNodes:
                 self.drop_node(node)
 
     def version(self) -> HeldVersion:
-        """Return the version, to be taken before a row is read."""
+        """Return the version, to be taken before a row is read.
+
+        It is another one if other nodes are held, and after a new pin.
+        """
         with self._lock:
             return self._version
+
+    def note_new_pin(self) -> None:
+        """Have another version, because a pin was written or removed."""
+        with self._lock:
+            self._version = HeldVersion(self._version + 1)
 
     def row(self, node: NodeId) -> Any | None:
         """Return the row of a held node, None if the node is not held."""

@@ -157,5 +157,7 @@ class Pinning:
                 f'Nova did not say whether the pin was written; run the '
                 f'command again: {exc}'
             ) from exc
+        finally:
+            self._held_nodes.note_new_pin()
         if row.host != here:
             raise Refused(f'Host {row.host} holds the node now')

@@ -26,8 +26,8 @@ from ironic_compute.journal.moves import (
     Reason,
 )
 from ironic_compute.nodes.compute_nodes import ComputeNodes
-from ironic_compute.nodes.held_nodes import HeldNodes
-from ironic_compute.nodes.pins import Pin, read_pin, set_pin, target_of
+from ironic_compute.nodes.held_nodes import HeldNodes, HeldVersion
+from ironic_compute.nodes.pins import read_pin, set_pin, target_of
 from ironic_compute.nodes.records import clear_new_mark
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.pacing import Pace, RowWriters
@@ -72,7 +72,7 @@ class Rebalancer:
     _moves: MoveLog = attrs.field(factory=NoMoveLog)
 
     def __attrs_post_init__(self) -> None:
-        self._computed_for: tuple[Ring, dict[NodeId, Pin | None]] | None = None
+        self._computed_for: tuple[Ring, HeldVersion] | None = None
         self._targets: dict[NodeId, Host] = {}
         self._with_server: set[NodeId] = set()
         self._rounds_count = 0
@@ -160,12 +160,15 @@ class Rebalancer:
         """Return the held nodes whose target is another host.
 
         The result is cached until the ring, the held nodes or a pin change, so
-        that a round with thousands of nodes and no push costs little.
+        that a round without a push costs the same with thousands of nodes. As
+        an answer of nova-conductor may change a row, it is renewed each
+        minute.
         """
-        rows = self._held_nodes.rows()
-        held = {node: read_pin(row) for node, row in rows.items()}
-        if (ring, held) != self._computed_for:
-            self._computed_for = (ring, held)
+        computed_for = (ring, self._held_nodes.version())
+        is_old = self._rounds_count % _RECHECK_ROUNDS == 0
+        if is_old or computed_for != self._computed_for:
+            self._computed_for = computed_for
+            rows = self._held_nodes.rows()
             here = (None, self._held_nodes.host)
             targets = ((n, target_of(rows[n], ring)) for n in sorted(rows))
             self._targets = {n: t for n, t in targets if t not in here}

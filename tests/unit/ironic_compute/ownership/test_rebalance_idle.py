@@ -35,10 +35,10 @@ class CountingRing(Ring):
 
 
 class Row(typing.NamedTuple):
-    """A row without a pin."""
+    """The part of a row that names a node and its pin."""
 
     hypervisor_hostname: str
-    stats: None
+    stats: dict[str, str] | None
 
 
 class OccupiedNodes:
@@ -51,9 +51,15 @@ class OccupiedNodes:
     def __init__(self):
         self.held = {node: Row(node, None) for node in NODES}
         self.checked = []
+        self.reads_count = 0
+
+    def version(self):
+        """See HeldNodes."""
+        return len(self.held)
 
     def rows(self):
         """See HeldNodes."""
+        self.reads_count += 1
         return dict(self.held)
 
     def is_free(self, node):
@@ -117,6 +123,18 @@ def test_idle_rounds_look_up_each_target_once(rebalancer, pool):
     for _ in range(3):
         rebalancer.run_round()
     assert pool.ring.lookups_count == len(NODES)
+    assert rebalancer._held_nodes.reads_count == 1
+
+
+def test_a_row_that_has_changed_is_seen_within_a_minute(rebalancer):
+    """An answer of nova-conductor may have brought a pin."""
+    rebalancer.run_round()
+    rebalancer._held_nodes.held = {
+        node: Row(node, {'ironic_compute_pinned': HERE}) for node in NODES
+    }
+    for _ in range(60):
+        rebalancer.run_round()
+    assert not rebalancer.misplaced()
 
 
 def test_each_round_checks_whether_misplaced_nodes_are_free(rebalancer, pool):
