@@ -199,7 +199,9 @@ class Agent:
     # ---- events
 
     def _wait_s(self) -> float:
-        if self.lock_thread.busy:
+        leaves = self.assignment.leaving is not None
+        may_exit_soon = leaves and not self.assignment.has_workers
+        if self.lock_thread.busy or may_exit_soon:
             return BUSY_INTERVAL_S
         return self._timing.loop_interval_s
 

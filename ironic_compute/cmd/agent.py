@@ -4,16 +4,16 @@
 It reads nova.conf, joins the group of its pool and starts a worker for each
 host it serves. It sends no request to Nova or Ironic.
 
-The first step must come before any other import: several libraries load
+The first step must come before any library is imported: several load
 eventlet if they find it. An agent runs on threads always, and without eventlet
 it needs 20 MiB less of memory.
 """
 
-import logging as py_logging
-import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
+
+from ironic_compute.agent import exit_codes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,17 +36,8 @@ def _forbid_eventlet() -> None:
 
 
 def entry() -> NoReturn:
-    """Run the agent, then exit without joining threads.
-
-    concurrent.futures and tooz's drivers join their threads when the
-    interpreter exits; a thread may wait without end for a coordination backend
-    that does not answer.
-    """
-    status = main()
-    py_logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    """Run the agent, then end this process."""
+    exit_codes.exit_now(main())
 
 
 if __name__ == '__main__':

@@ -13,10 +13,11 @@ here.
 import argparse
 import os
 import signal
-import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from hashring.clock import SystemClock
+from ironic_compute.agent import exit_codes
 from ironic_compute.agent.parent_process import kill_with_parent
 
 _SIGNALS_OF_THE_AGENT = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -94,5 +95,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def entry() -> NoReturn:
+    """Serve one host, then end this process."""
+    exit_codes.exit_now(main())
+
+
 if __name__ == '__main__':
-    sys.exit(main())
+    entry()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from hashring import errors
-from hashring.agent import Agent
+from hashring.agent import BUSY_INTERVAL_S, Agent
 from hashring.clock import SystemClock
 from hashring.group import Boot, Member, MemberState
 from hashring.opts import Timing
@@ -24,6 +24,7 @@ from hashring.workers import (
     MappingConfirmed,
     PathsObserved,
     ServiceFacts,
+    WorkerEvent,
     WorkerExited,
     WorkerView,
 )
@@ -451,6 +452,7 @@ def make(
     turned: Callable[[], None],
     other_groups: tuple[str, ...] = (),
     term_s: float = 15.0,
+    loop_interval_s: float = 0.01,
 ) -> Agent:
     clock = SystemClock()
     service = coordination.Service(clock.now_s, term_s, coordination.ETCD)
@@ -460,7 +462,7 @@ def make(
         workers=workers,
         home=C1,
         timing=Timing(
-            loop_interval_s=0.01,
+            loop_interval_s=loop_interval_s,
             lease_term_s=term_s,
             lease_margin_s=term_s / 7,
         ),
@@ -487,6 +489,34 @@ def test_agent_beside_a_pool_with_its_nodes_ends(world: World) -> None:
     assert made.run() == 78
     assert made.exit_message == 'it has our nodes'
     assert workers.live == {}
+
+
+class ListeningWorkers(FakeWorkers):
+    """Workers that write down for how long the agent would wait for them."""
+
+    waits_s: tuple[float, ...] = ()
+
+    def events(self, timeout_s: float) -> list[WorkerEvent]:
+        self.waits_s += (timeout_s,)
+        return super().events(timeout_s)
+
+
+def test_agent_whose_workers_have_ended_exits_at_once(world: World) -> None:
+    """Its successor starts when it has exited, so it must not wait."""
+    clock = world.machines[0].clock
+    workers = ListeningWorkers(world, clock)
+
+    def turned() -> None:
+        SystemClock().sleep(0.005)
+        clock.advance(1.0)
+        workers.run(world.facts)
+        if any(worker.serving for worker in workers.live.values()):
+            made.request_stop()
+
+    made = make(workers, turned, loop_interval_s=2.0)
+    assert made.run() == 0
+    assert 2.0 in workers.waits_s
+    assert workers.waits_s[-1] == BUSY_INTERVAL_S
 
 
 def test_state_folder_is_free_after_the_end(world: World) -> None:

@@ -123,6 +123,17 @@ def test_builds_one_by_one_need_few_threads() -> None:
     executor.shutdown()
 
 
+def test_shutdown_waits_for_no_thread() -> None:
+    """An idle thread would notice it within a second only."""
+    executor = executors.make_build_executor(_builds(executors.AMPLE_COUNT))
+    may_end = threading.Event()
+    task = executor.submit(may_end.wait, 60.0)
+    executor.shutdown()
+    assert not task.done()
+    may_end.set()
+    assert task.result()
+
+
 @pytest.mark.skipif(
     not utils.concurrency_mode_threading(), reason='pools of eventlet'
 )
