@@ -6,9 +6,11 @@ the options again that may change while a process runs, such as ``debug``.
 SIGUSR2: write a report of all threads. Workers do the two latter, too.
 
 A handler only notes its signal, because it interrupts the main thread
-anywhere. The agent's loop carries it out at its next turn.
+anywhere. The agent's loop carries it out at its next turn, for which it is
+woken: otherwise Python would go on with the wait that the signal interrupted.
 """
 
+import os
 import signal
 from typing import Any, Protocol
 
@@ -18,6 +20,12 @@ from ironic_compute.instructions import reload_options, write_report
 
 class Instructed(Protocol):
     """The workers, as far as instructions of the operator go."""
+
+    def end_waits_on(self, fd: int) -> None:
+        """Make each wait for events end when a byte can be read from ``fd``.
+
+        :param fd: does not block
+        """
 
     def reload_options(self) -> None:
         """Make all workers read their mutable options again."""
@@ -40,6 +48,9 @@ class AgentSignals:
 
     def install(self, agent: Agent) -> None:
         """Handle all signals from now on."""
+        woken_fd, wakes_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wakes_fd, warn_on_full_buffer=False)
+        self._workers.end_waits_on(woken_fd)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: agent.request_stop())
         signal.signal(

@@ -41,6 +41,8 @@ _SPARE_HOLD_OFF_S = 60.0
 # agent looks each half second whether it stands still.
 _WATCHED_AFTER_S = 6.0
 _LOOK_INTERVAL_S = 0.5
+# More than the signals that come in one turn; the rest ends the next wait.
+_WAKE_BYTES_MAX = 64
 
 
 @dataclasses.dataclass(slots=True)
@@ -109,6 +111,14 @@ class WorkerProcesses:
         self._dying: list[Child] = []
         self._not_started: list[workers.WorkerEvent] = []
         self._instructions = pipe.NO_INSTRUCTIONS
+        self._wake_fd: int | None = None
+
+    def end_waits_on(self, fd: int) -> None:
+        """Make each wait for events end when a byte can be read from ``fd``.
+
+        :param fd: does not block
+        """
+        self._wake_fd = fd
 
     def _make_fork_server(self) -> ForkServer:
         return ForkServer(
@@ -274,11 +284,19 @@ class WorkerProcesses:
             fds[worker.child.pid_fd] = worker.host
             if not worker.has_closed_pipe:
                 fds[worker.child.up_fd] = worker.host
-        ready, _, _ = select.select([*fds, *others], [], [], timeout_s)
+        ready = self._wait([*fds, *others], timeout_s)
         events, self._not_started = self._not_started, []
         for host in sorted({fds[fd] for fd in ready if fd in fds}):
             events += self._receive(self._workers[host])
         return [*events, *self._kill_silent()]
+
+    def _wait(self, fds: list[int], timeout_s: float) -> list[int]:
+        """Wait for one of ``fds`` or a signal; return what can be read."""
+        wake_fds = [] if self._wake_fd is None else [self._wake_fd]
+        ready, _, _ = select.select([*fds, *wake_fds], [], [], timeout_s)
+        for fd in set(ready).intersection(wake_fds):
+            os.read(fd, _WAKE_BYTES_MAX)
+        return ready
 
     def _check_fork_server(self) -> list[int]:
         """Let the fork server go on; return what it can be heard on."""

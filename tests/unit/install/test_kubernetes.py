@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import types
 from typing import Any
 
 import pytest
@@ -133,12 +134,17 @@ def test_stop_signal_is_one_of_the_agent() -> None:
             self.for_good = for_good
 
     before = {n: signal.getsignal(n) for n in range(1, 16) if n not in (9,)}
-    agent = Agent()
+    agent, woken_fds = Agent(), list[int]()
+    workers = types.SimpleNamespace(end_waits_on=woken_fds.append)
     try:
-        module.AgentSignals(None, '', None).install(agent)
+        module.AgentSignals(None, '', workers).install(agent)
         os.kill(os.getpid(), signal.SIGUSR1)
         assert agent.for_good
+        (woken_fd,) = woken_fds
+        assert os.read(woken_fd, 2) == bytes([signal.SIGUSR1])
     finally:
+        for fd in (*woken_fds, signal.set_wakeup_fd(-1)):
+            os.close(fd)
         for number, handler in before.items():
             signal.signal(number, handler)
 

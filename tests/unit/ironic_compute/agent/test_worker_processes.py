@@ -101,6 +101,21 @@ def make():
             workers.kill(host)
 
 
+def test_a_signal_ends_the_wait_for_events(make):
+    """An agent that is to end must not wait for the end of its turn."""
+    workers, clock = make(''), SystemClock()
+    woken_fd, wakes_fd = os.pipe2(os.O_NONBLOCK)
+    workers.end_waits_on(woken_fd)
+    os.write(wakes_fd, bytes([signal.SIGTERM]))
+    began_s = clock.now_s()
+    workers.events(60.0)
+    assert clock.now_s() - began_s < 30.0
+    with pytest.raises(BlockingIOError):
+        os.read(woken_fd, 1)  # The next wait is a whole one.
+    os.close(woken_fd)
+    os.close(wakes_fd)
+
+
 def wait_for(workers, kind):
     """Return the first event of a kind; fail if none comes."""
     for _ in range(300):
