@@ -141,13 +141,13 @@ class HeldNodes:
     def version(self) -> HeldVersion:
         """Return the version, to be taken before a row is read.
 
-        It is another one if other nodes are held, and after a new pin.
+        It changes with the held nodes and with each pin.
         """
         with self._lock:
             return self._version
 
     def note_new_pin(self) -> None:
-        """Have another version, because a pin was written or removed."""
+        """Change the version, because a pin was written or removed."""
         with self._lock:
             self._version = HeldVersion(self._version + 1)
 

@@ -103,7 +103,8 @@ def send_ping(topic: str | None, host: str) -> None:
         )
     except oslo_messaging.MessagingException as exc:
         LOG.debug(
-            'Could not wake %(topic)s: %(e)s', {'topic': topic, 'e': exc}
+            'Could not wake the RPC server of %(topic)s: %(error)s',
+            {'topic': topic, 'error': exc},
         )
 
 
