@@ -5,7 +5,8 @@ A set is a list of jobs, and each job is one process: pytest on some files, a
 linter, or simulated lives. Many tests wait for most of their time, therefore
 more jobs run at once than there are processors. The output of a job goes to a
 file in ``build/tests``; the runner prints its last line, the failures of a job
-that failed, and the ten slowest tests of all jobs.
+that failed, and the ten slowest tests of all jobs. A job that does not end is
+aborted; pytest then prints what each thread does.
 
   python -m tests.runner fast     the tests that every change must pass
   python -m tests.runner rest     all other tests on Nova 34
@@ -21,6 +22,7 @@ import dataclasses
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +32,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 SLOWEST_COUNT = 10
 _POLL_S = 0.2
 _TAIL_LINES = 80
+# Twice the longest job on a busy machine with two processors.
+_JOB_LIMIT_S = 1500.0
 
 # A functional test waits for the rest of its time.
 _FUNCTIONAL_LOAD = 0.7
@@ -41,8 +45,10 @@ _BACKENDS = ('etcd', 'memcached')
 _CLUSTERS = ('ensemble', 'sentinel')
 
 _EVENTLET = {'IRONIC_COMPUTE_TEST_CONCURRENCY': 'eventlet'}
-_PYTEST = (sys.executable, '-m', 'pytest')
-_SIMULATION = (sys.executable, '-W', 'ignore', '-m', 'tests.simulation')
+# A job that is aborted prints the stacks of its threads, even at its exit.
+_PYTHON = (sys.executable, '-X', 'faulthandler')
+_PYTEST = (*_PYTHON, '-m', 'pytest')
+_SIMULATION = (*_PYTHON, '-W', 'ignore', '-m', 'tests.simulation')
 
 _LIVES = (*_SIMULATION, '--fixed')
 
@@ -117,6 +123,7 @@ class Running:
     process: subprocess.Popen[bytes]
     path: pathlib.Path
     began_s: float
+    is_aborted: bool = False
 
 
 def _pytest(
@@ -313,11 +320,18 @@ class Runner:
     :param folder: for the output of the jobs; emptied first
     :param load_max: no job is started while the loads of the running jobs
         add up to this
+    :param job_limit_s: a job that runs longer is aborted
     """
 
-    def __init__(self, folder: pathlib.Path, load_max: float) -> None:
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        load_max: float,
+        job_limit_s: float = _JOB_LIMIT_S,
+    ) -> None:
         self._folder = folder
         self._load_max = load_max
+        self._job_limit_s = job_limit_s
         self._times = folder / 'times'
         self._began_s = time.monotonic()
         self._running: list[Running] = []
@@ -378,6 +392,15 @@ class Runner:
             if status is not None:
                 self._running.remove(each)
                 self._report(each, status)
+            elif time.monotonic() - each.began_s > self._job_limit_s:
+                self._abort(each)
+
+    def _abort(self, late: Running) -> None:
+        """Abort a job that does not end; the next turns reap it."""
+        if not late.is_aborted:
+            late.is_aborted = True
+            self._log(f'{late.job.name}: aborted, it does not end')
+            os.kill(late.process.pid, signal.SIGABRT)
 
     def _report(self, ended: Running, status: int) -> None:
         spent_s = time.monotonic() - ended.began_s
@@ -399,10 +422,15 @@ class Runner:
 
 
 def _failure_lines(lines: list[str]) -> list[str]:
-    """Return the failures that pytest printed, or the end of the output."""
+    """Return the failures that pytest printed, or the end of the output.
+
+    A process that was aborted printed the stacks of its threads instead.
+    """
     for at, line in enumerate(lines):
         if re.match('=+ (FAILURES|ERRORS) =+$', line):
             return _without_warnings(lines[at:])
+        if line.startswith('Fatal Python error: '):
+            return lines[at:]
     return lines[-_TAIL_LINES:]
 
 
