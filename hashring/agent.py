@@ -461,13 +461,16 @@ class Agent:
         if self.assignment.has_workers:
             return False
         # Wait until the locks are released and the agent's last record is
-        # published, but at most CLOSE_TIMEOUT_S.
-        self._leave_by_s = min(self._leave_by_s, now_s + CLOSE_TIMEOUT_S)
+        # published, and until the others have read of its retirement, because
+        # the record is removed then: they would adopt the host.
+        is_known = self.pool.is_retirement_known()
+        limit_s = CLOSE_TIMEOUT_S if is_known else self._timing.lease_term_s
+        self._leave_by_s = min(self._leave_by_s, now_s + limit_s)
         me = self._member(now_s)
         is_published = self.heartbeat_thread.set_member(
             me, self.assignment.epoch
         )
-        return is_published and self.assignment.finished
+        return is_published and is_known and self.assignment.finished
 
     def _close(self) -> None:
         """Shut down: workers, lock thread, heartbeat thread, group, state.

@@ -130,7 +130,10 @@ class OperatorLog:
                 'takes no new nodes: %(others)s',
                 {
                     'waited_s': waited_s,
-                    'others': ', '.join(map(_describe_ring, others)),
+                    # A former process of an agent has a record, too.
+                    'others': ', '.join(
+                        dict.fromkeys(map(_describe_ring, others))
+                    ),
                 },
             )
 

@@ -145,6 +145,22 @@ class Pool:
         self._is_home_retired = True
         self._derive()
 
+    def is_retirement_known(self) -> bool:
+        """Return whether all other members know what became of this home.
+
+        True if the home host is not retired. A member of an older release
+        publishes no marks.
+        """
+        if not self._is_home_retired:
+            return True
+        mark = self._marks[self._home]
+        others = (m for m in self._view.members if m.home != self._home)
+        return all(
+            dict(m.marks).get(self._home, 0) >= mark
+            for m in others
+            if m.marks is not None
+        )
+
     def _set_forgotten(self, host: Host, *, is_forgotten: bool) -> None:
         if self._is_forgotten(host) is not is_forgotten:
             self._marks[host] = self._marks.get(host, 0) + 1

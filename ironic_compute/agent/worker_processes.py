@@ -381,6 +381,10 @@ class WorkerProcesses:
                 ]
             case pipe.CannotStart(sentence=sentence):
                 worker.why_no_start = sentence
+                LOG.error(
+                    'The worker of host %(host)s cannot serve it: %(reason)s',
+                    {'host': worker.host, 'reason': sentence},
+                )
             case (
                 workers.HostAdded()
                 | workers.HostForgotten()

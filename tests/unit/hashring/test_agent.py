@@ -4,6 +4,7 @@
 The machines are those of the simulated world, without its faults.
 """
 
+import dataclasses
 import logging
 from collections.abc import Callable
 
@@ -447,15 +448,20 @@ class OneShotWorkers(FakeWorkers):
         self._events.append(WorkerExited(host, 78, fatal, tenure))
 
 
+def make_service(term_s: float) -> coordination.Service:
+    return coordination.Service(SystemClock().now_s, term_s, coordination.ETCD)
+
+
 def make(
     workers: FakeWorkers,
     turned: Callable[[], None],
     other_groups: tuple[str, ...] = (),
     term_s: float = 15.0,
     loop_interval_s: float = 0.01,
+    service: coordination.Service | None = None,
 ) -> Agent:
     clock = SystemClock()
-    service = coordination.Service(clock.now_s, term_s, coordination.ETCD)
+    service = service or make_service(term_s)
     service.other_groups = other_groups
     return Agent(
         membership=coordination.FakeGroup(service, Boot('b1')),
@@ -519,6 +525,41 @@ def test_agent_whose_workers_have_ended_exits_at_once(world: World) -> None:
     assert workers.waits_s[-1] == BUSY_INTERVAL_S
 
 
+@pytest.mark.parametrize(
+    ('publishes_marks', 'reads', 'waits'),
+    [(True, True, False), (True, False, True), (False, True, False)],
+    ids=['well', 'reads nothing', 'older release'],
+)
+def test_retired_agent_exits_when_the_others_know(
+    world: World, publishes_marks: bool, reads: bool, waits: bool
+) -> None:
+    """They would adopt its host: its record is removed when it exits.
+
+    It waits for a term at most, because a dead member reads nothing.
+    """
+    clock, term_s = world.machines[0].clock, 1.0
+    workers, service = FakeWorkers(world, clock), make_service(term_s)
+    other = Member(C2, Boot('b2'), marks=() if publishes_marks else None)
+    ended_s: list[float] = []
+
+    def turned() -> None:
+        SystemClock().sleep(0.005)
+        clock.advance(1.0)
+        workers.run(world.facts)
+        knows = publishes_marks and reads
+        marks = made.pool.marks if knows else other.marks
+        service.enter(dataclasses.replace(other, marks=marks))
+        if any(worker.serving for worker in workers.live.values()):
+            workers.say(HostRetired(C1))
+        if made.assignment.leaving and not made.assignment.has_workers:
+            ended_s.append(SystemClock().now_s())
+
+    made = make(workers, turned, term_s=term_s, service=service)
+    assert made.run() == 0
+    waited_s = ended_s[-1] - ended_s[0]
+    assert waited_s >= 0.9 * term_s if waits else waited_s < 0.9 * term_s
+
+
 def test_state_folder_is_free_after_the_end(world: World) -> None:
     """A daemon that is started again must find the folder unlocked."""
     made = make(OneShotWorkers(world, world.machines[0].clock), lambda: None)
@@ -534,14 +575,17 @@ def test_disagreement_about_the_ring_is_logged(
     """An agent that sees another ring for more than a minute names it."""
     caplog.set_level(logging.INFO)
     run(world, 60)
-    strange = Member(Host('c9'), Boot('c9.1'), ring='another')
+    boots = (Boot('c9.1'), Boot('c9.2'))
     for _ in range(int(90 / STEP_S)):
-        world.service.enter(strange)
+        for boot in boots:
+            world.service.enter(Member(Host('c9'), boot, ring='another'))
         world.step()
-    assert any(
-        text.startswith('The pool has not agreed') and 'c9' in text
+    (text,) = {
+        text
         for text in caplog.messages
-    )
+        if text.startswith('The pool has not agreed')
+    }
+    assert text.count('c9') == 1, 'the record of its former process, too'
 
 
 def test_a_wrong_configuration_ends_the_agent(world: World) -> None:
