@@ -12,6 +12,7 @@ _HANGS = 'import time; time.sleep(3600)'
 
 
 def test_job_that_does_not_end_fails_with_its_stacks(tmp_path, capsys):
+    """Its name and what it does are printed; the run goes on without it."""
     job = runner.Job('hangs', (*runner._PYTHON, '-c', _HANGS))
     limited = runner.Runner(tmp_path, load_max=1.0, job_limit_s=1.0)
     assert limited.run([job]) == 1
