@@ -460,9 +460,8 @@ class Agent:
             return True
         if self.assignment.has_workers:
             return False
-        # Wait until the locks are released and the agent's last record is
-        # published, and until the others have read of its retirement, because
-        # the record is removed then: they would adopt the host.
+        # Until the locks are released, the last record is published, and the
+        # others have read that the home host is retired: they would adopt it.
         is_known = self.pool.is_retirement_known()
         limit_s = CLOSE_TIMEOUT_S if is_known else self._timing.lease_term_s
         self._leave_by_s = min(self._leave_by_s, now_s + limit_s)

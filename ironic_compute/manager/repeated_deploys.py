@@ -149,11 +149,6 @@ class RepeatedDeploys(BuildMessages):
             not in self.list_allocated_nodes(context, instance.uuid)
         )
 
-    @retried(
-        'The request for server %(server)s cannot be begun anew yet: '
-        '%(error)s',
-        while_kept,
-    )
     def _prepare(
         self,
         context: Any,
@@ -163,12 +158,32 @@ class RepeatedDeploys(BuildMessages):
     ) -> None:
         """Put a server back whose request an earlier worker has begun.
 
+        Recovery leaves the server alone meanwhile: while a service is away,
+        the record stays as it is, and it would end the request.
+
+        :param wanted: the image or the node that the message names
+        """
+        with self.in_progress.with_message(instance.uuid):
+            self._put_back(context, instance, restart, wanted)
+
+    @retried(
+        'The request for server %(server)s cannot be begun anew yet: '
+        '%(error)s',
+        while_kept,
+    )
+    def _put_back(
+        self,
+        context: Any,
+        instance: Any,
+        restart: Callable[[Any, Any, Any], None],
+        wanted: Any,
+    ) -> None:
+        """Put the server back if the message was delivered before.
+
         Blocks until that is found out, and while another thread works on the
         server: most often it serves another message that RabbitMQ delivered
         again at the same time, an acknowledged one whose acknowledgement was
         lost. Without the wait this message would count as stale.
-
-        :param wanted: the image or the node that the message names
         """
         if stale_messages.refresh(instance, self.clock) and _is_redelivered():
             with self.in_progress.alone(instance.uuid):

@@ -60,6 +60,7 @@ class InProgress:
         self._changed = threading.Condition()
         self._shared: Counter[str] = Counter()
         self._exclusive: dict[str, int] = {}
+        self._messages: Counter[str] = Counter()
         self._threads: Counter[tuple[str, int]] = Counter()
 
     @contextlib.contextmanager
@@ -86,10 +87,11 @@ class InProgress:
     def exclusive(self, server: str) -> Iterator[bool]:
         """Record that the calling thread alone works on a server.
 
-        Yields True, or False at once if any thread works on the server.
+        Yields True, or False at once if any thread works on the server, or
+        has a message about it.
         """
         with self._changed:
-            is_free = self._is_free(server)
+            is_free = self._is_free(server) and not self._messages[server]
             if is_free:
                 self._begin_exclusive(server)
         try:
@@ -97,6 +99,21 @@ class InProgress:
         finally:
             if is_free:
                 self._end_exclusive(server)
+
+    @contextlib.contextmanager
+    def with_message(self, server: str) -> Iterator[None]:
+        """Record that the calling thread has a message about a server.
+
+        Other messages are served meanwhile; see :meth:`exclusive`.
+        """
+        with self._changed:
+            self._messages[server] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._messages[server] -= 1
+                self._messages += Counter()  # Removes counts of 0.
 
     @contextlib.contextmanager
     def alone(self, server: str) -> Iterator[None]:

@@ -38,6 +38,7 @@ class LiveTasks:
         self._kernel = kernel
         self._working: dict[str, int] = {}
         self._alone: dict[str, Any] = {}
+        self._messages: dict[str, int] = {}
         # The servers that each thread works on, the innermost last.
         self._at_work: dict[Any, list[str]] = {}
 
@@ -74,7 +75,7 @@ class LiveTasks:
 
     @contextlib.contextmanager
     def exclusive(self, server: str) -> Iterator[bool]:
-        free = not self._working.get(server) and server not in self._alone
+        free = not self.busy(server) and not self._messages.get(server)
         if free:
             self._alone[server] = self._kernel.task
         try:
@@ -88,8 +89,20 @@ class LiveTasks:
     def alone(self, server: str) -> Iterator[None]:
         while self.busy(server):
             self._kernel.sleep(0.5)
-        with self.exclusive(server):
+        self._alone[server] = self._kernel.task
+        try:
+            with self._noted(server):
+                yield
+        finally:
+            del self._alone[server]
+
+    @contextlib.contextmanager
+    def with_message(self, server: str) -> Iterator[None]:
+        self._messages[server] = self._messages.get(server, 0) + 1
+        try:
             yield
+        finally:
+            self._messages[server] -= 1
 
 
 class Manager(IronicComputeManager, SimulatedNova):

@@ -26,7 +26,7 @@ class BeginsAnewOnlyAlone(Manager):
     """A request is not begun anew if another message is served just then."""
 
     @retried('%(server)s: %(error)s', while_kept)
-    def _prepare(
+    def _put_back(
         self, context: Any, instance: Any, restart: Any, wanted: Any
     ) -> None:
         message = delivery.current()
@@ -35,6 +35,13 @@ class BeginsAnewOnlyAlone(Manager):
             with self.in_progress.exclusive(instance.uuid) as is_free:
                 if is_free:
                     restart(context, instance, wanted)
+
+
+class WaitsUnseen(Manager):
+    """Recovery ends a request whose message waits for a service."""
+
+    def _prepare(self, *message: Any) -> None:
+        self._put_back(*message)
 
 
 class UnshelvesOnTheFormerNode(Manager):
@@ -69,6 +76,7 @@ MAKEUPS: dict[str, Makeup] = {
     'redelivered request dropped beside another': with_parts(
         manager=BeginsAnewOnlyAlone
     ),
+    'request ended while its message waits': with_parts(manager=WaitsUnseen),
     'unshelve on a former node': with_parts(manager=UnshelvesOnTheFormerNode),
     'interrupted rebuild begun again': with_parts(resume=RebuildsAgain),
     'interrupted stop forgotten': with_parts(resume=LeavesStops),
@@ -76,6 +84,7 @@ MAKEUPS: dict[str, Makeup] = {
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 1203,
     'redelivered request dropped beside another': 5228375,
+    'request ended while its message waits': 6347450,
     'unshelve on a former node': 5260778,
     'interrupted rebuild begun again': 1034,
     'interrupted stop forgotten': 1083,

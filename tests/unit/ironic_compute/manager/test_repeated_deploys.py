@@ -241,6 +241,30 @@ def test_redelivered_unshelve_that_ironic_has_begun_is_left_alone() -> None:
     assert _unshelve(_Manager(is_begun=True)) == ['served spawning']
 
 
+def test_recovery_leaves_an_unshelve_whose_message_waits() -> None:
+    """Placement is away for longer than a task may stand still.
+
+    Recovery would save the server as shelved, and the message would be stale.
+    """
+    manager, was_free = _Manager(), []
+    sleep, answers = manager.clock.sleep, [OSError('no answer')]
+
+    def list_allocated_nodes(context: Any, server: str) -> list[NodeId]:
+        if answers:
+            raise answers.pop()
+        return [NodeId('n1')]
+
+    def sleep_and_look(seconds: float) -> None:
+        with manager.in_progress.exclusive('s1') as is_free:
+            was_free.append(is_free)
+        sleep(seconds)
+
+    manager.list_allocated_nodes = list_allocated_nodes  # type: ignore[method-assign]
+    manager.clock.sleep = sleep_and_look  # type: ignore[method-assign]
+    assert _unshelve(manager) == ['undone', 'served unshelving']
+    assert was_free == [False]
+
+
 @pytest.mark.parametrize('nodes', [[], ['n2']])
 @pytest.mark.parametrize(
     'task_state', [task_states.SPAWNING, task_states.UNSHELVING]

@@ -47,6 +47,21 @@ def test_shared_work_waits_for_exclusive_work_of_another_thread() -> None:
     assert has_started.wait(60.0)
 
 
+def test_exclusive_work_is_refused_while_a_message_waits() -> None:
+    """Other messages about the server are served meanwhile."""
+    in_progress = InProgress()
+    with in_progress.with_message(SERVER):
+        with in_progress.exclusive(SERVER) as free:
+            assert not free
+        with in_progress.exclusive('s2') as free:
+            assert free
+        with in_progress.alone(SERVER):
+            pass
+        assert _start(in_progress).wait(60.0)
+    with in_progress.exclusive(SERVER) as free:
+        assert free
+
+
 def test_work_alone_waits_for_the_work_of_other_threads() -> None:
     """It begins after the shared section, and keeps shared work away."""
     in_progress, is_alone = InProgress(), threading.Event()
