@@ -67,6 +67,7 @@ def _manager(monkeypatch: pytest.MonkeyPatch, holder: str) -> Any:
     manager: Any = object.__new__(_Manager)
     manager.host, manager.compute_rpcapi = 'c1', _Rpc()
     manager.handled, manager.clock = [], ManualClock()
+    manager.in_progress = InProgress()
     manager._components = types.SimpleNamespace(
         held_nodes=types.SimpleNamespace(
             locked_row=lambda node: contextlib.nullcontext(None)
