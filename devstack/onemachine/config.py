@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from onemachine.dials import Dials
-from onemachine.layout import ADDRESS, NETWORK, PASSWORD, REGION, Layout
+from onemachine.layout import (
+    ADDRESS,
+    CINDER,
+    NETWORK,
+    PASSWORD,
+    REGION,
+    Layout,
+)
 from onemachine.progress import CloudError
 
 Sections = Mapping[str, Mapping[str, Any]]
@@ -138,6 +145,11 @@ _BEHIND_TLS = {'oslo_middleware': {'enable_proxy_headers_parsing': 'true'}}
 
 def _are_routed(layout: Layout) -> bool:
     return bool(Dials(layout).read()['networks'] == 'routed')
+
+
+def has_volumes(layout: Layout) -> bool:
+    """Return whether the cloud has a Cinder."""
+    return bool(Dials(layout).read()['volumes'] == 'on')
 
 
 # Kolla Ansible has these in nova.conf and in ironic.conf.
@@ -360,12 +372,48 @@ def nova(layout: Layout, host: str | None = None) -> Sections:
         },
         'conductor': {'workers': 1},
     }
+    if has_volumes(layout):
+        sections[CINDER] = {
+            **_member(layout, 'nova'),
+            'catalog_info': f'{layout.cinder_type}::publicURL',
+        }
     sections['oslo_messaging_rabbit'] = _queues(layout, host)
     if host is None:
         sections |= _policy(layout, 'nova')
         sections['api_database'] = {'connection': layout.database('nova_api')}
         sections['database'] = {'connection': layout.database('nova')}
     return sections
+
+
+def cinder(layout: Layout) -> Sections:
+    """Return cinder.conf: volumes that are records, and store nothing."""
+    return {
+        'DEFAULT': {
+            'transport_url': layout.broker,
+            'state_path': layout.folder(CINDER),
+            'api_paste_config': layout.venv / 'etc/cinder/api-paste.ini',
+            'resource_query_filters_file': (
+                layout.venv / 'etc/cinder/resource_filters.json'
+            ),
+            'my_ip': ADDRESS,
+            'host': 'volumes1',
+            'enabled_backends': 'records',
+            'default_volume_type': '__DEFAULT__',
+            'use_stderr': 'true',
+        },
+        'records': {
+            'volume_driver': 'onemachine.record_driver.RecordDriver',
+            'volume_backend_name': 'records',
+        },
+        'database': {'connection': layout.database(CINDER)},
+        'oslo_concurrency': {'lock_path': layout.folder('locks', CINDER)},
+        'coordination': {
+            'backend_url': f'file://{layout.folder(CINDER, "locks")}'
+        },
+        'keystone_authtoken': _token(layout, CINDER),
+        **_policy(layout, CINDER),
+        **_BEHIND_TLS,
+    }
 
 
 _APPLICATIONS = {
@@ -375,6 +423,7 @@ _APPLICATIONS = {
     'neutron': 'neutron.wsgi.api',
     'ironic': 'ironic.wsgi',
     'nova': 'nova.wsgi.osapi_compute',
+    CINDER: 'cinder.wsgi.api',
 }
 # Placement needs CPU for the reports of many nodes, and one process of Python
 # uses one core. The other APIs mostly wait.
@@ -398,8 +447,8 @@ def uwsgi(layout: Layout, service: str) -> Sections:
         'listen': 100,
         'log-date': 'true',
     }
-    if service == 'ironic':
-        options['pyargv'] = f'--config-file {layout.conf("ironic")}'
+    if service in ('ironic', CINDER):
+        options['pyargv'] = f'--config-file {layout.conf(service)}'
     return {'uwsgi': options}
 
 
@@ -420,6 +469,7 @@ _RENDER = {
     'neutron': neutron,
     'ironic': ironic,
     'nova': nova,
+    CINDER: cinder,
 }
 
 

@@ -210,6 +210,32 @@ class Content:
 
         return each(create, names)
 
+    def create_from_volumes(
+        self, names: Sequence[str], volumes: Sequence[Any], **more: Any
+    ) -> list[Any]:
+        """Create servers that boot from volumes; see ``create_servers``.
+
+        :param more: further items of the block device mapping
+        """
+        cloud = self.cloud
+        flavor = cloud.compute.find_flavor(registry.FLAVOR, False)
+        network = cloud.network.find_network(registry.NETWORK, False)
+        disk = {
+            'boot_index': 0,
+            'source_type': 'volume',
+            'destination_type': 'volume',
+            **more,
+        }
+        return [
+            cloud.compute.create_server(
+                name=name,
+                flavor_id=flavor.id,
+                networks=[{'uuid': network.id}],
+                block_device_mapping=[{**disk, 'uuid': volume.id}],
+            )
+            for name, volume in zip(names, volumes, strict=True)
+        ]
+
     def boot(self, count: int, timeout_s: float = 180) -> list[Any]:
         """Boot so many servers and wait until all are ACTIVE."""
         return self.boot_all(server_names(str(count)), timeout_s)

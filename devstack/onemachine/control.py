@@ -8,7 +8,7 @@ import grp
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from onemachine import config, packages
 from onemachine.backends import Backends, Coordination, await_port, sql
@@ -29,7 +29,7 @@ _DATABASES = (
 )
 _APIS = ('keystone', 'placement', 'glance', 'neutron', 'ironic', 'nova')
 # The order of the stop: a process before the processes that it uses.
-_STOP_FIRST = ('agent-', 'peer-', 'nova-', 'ironic-', 'api-')
+_STOP_FIRST = ('agent-', 'peer-', 'nova-', 'ironic-', 'cinder-', 'api-')
 _STOP_LAST = ('memcached', 'rabbitmq', 'epmd', 'mariadb')
 
 
@@ -58,11 +58,12 @@ class Cloud:
             self.coordination.start()
         for service in _APIS:
             if config.write_service(self.layout, service):
-                self._stop_service(service)
+                self.stop_service(service)
         if not self._is_made():
             self._make()
         with step('Starting the services'):
             self._start_services()
+        self._apply_volumes()
         self.apply_rights()
         print_line('The cloud is up')
 
@@ -72,8 +73,13 @@ class Cloud:
 
         rights.Rights(self.layout).apply()
 
-    def _stop_service(self, service: str) -> None:
-        """Stop the processes whose configuration has changed."""
+    def _apply_volumes(self) -> None:
+        from onemachine import volumes
+
+        volumes.Volumes(self).apply()
+
+    def stop_service(self, service: str) -> None:
+        """Stop the processes of a service."""
         names = self.processes.names()
         for name in names:
             if name == f'api-{service}' or name.startswith(f'{service}-'):
@@ -113,8 +119,8 @@ class Cloud:
         with step(f'Restarting {" and ".join(processes)}'):
             for name in processes:
                 self.processes.stop(name)
-            self._start_api('ironic')
-            self._start_daemon('ironic-conductor', 'ironic')
+            self.start_api('ironic')
+            self.start_daemon('ironic-conductor', 'ironic')
             self._await_drivers()
 
     def choose_queues(self, kind: str) -> None:
@@ -158,11 +164,12 @@ class Cloud:
                 ]
             )
         with step('Making users, services and endpoints'):
-            self._start_api('keystone')
+            self.start_api('keystone')
             self._python('register')
         self._made.write_text(self.layout.venv.name)
 
-    def _manage(self, program: str, service: str, *arguments: str) -> None:
+    def manage(self, program: str, service: str, *arguments: str) -> None:
+        """Run a command of a service with its configuration file."""
         conf = self.layout.conf(service)
         if service == 'glance':
             conf = conf.with_name('glance-api.conf')
@@ -203,15 +210,15 @@ class Cloud:
                 REGION,
             ),
         ):
-            self._manage('keystone-manage', 'keystone', *arguments)
+            self.manage('keystone-manage', 'keystone', *arguments)
 
     def _make_ironic_and_glance(self) -> None:
-        self._manage('placement-manage', 'placement', 'db', 'sync')
-        self._manage('ironic-dbsync', 'ironic', 'upgrade')
-        self._manage('glance-manage', 'glance', 'db_sync')
+        self.manage('placement-manage', 'placement', 'db', 'sync')
+        self.manage('ironic-dbsync', 'ironic', 'upgrade')
+        self.manage('glance-manage', 'glance', 'db_sync')
 
     def _make_neutron(self) -> None:
-        self._manage('neutron-db-manage', 'neutron', 'upgrade', 'heads')
+        self.manage('neutron-db-manage', 'neutron', 'upgrade', 'heads')
 
     def _make_nova(self) -> None:
         cell0 = self.layout.database('nova_cell0')
@@ -220,10 +227,10 @@ class Cloud:
             ('cell_v2', 'map_cell0', '--database_connection', cell0),
             ('db', 'sync'),
         ):
-            self._manage('nova-manage', 'nova', *arguments)
+            self.manage('nova-manage', 'nova', *arguments)
         cells = 'SELECT name FROM nova_api.cell_mappings;'
         if 'cell1' not in sql(self.layout, cells).split():
-            self._manage(
+            self.manage(
                 'nova-manage', 'nova', 'cell_v2', 'create_cell', '--name=cell1'
             )
 
@@ -235,7 +242,8 @@ class Cloud:
 
     # Processes
 
-    def _start_api(self, service: str) -> None:
+    def start_api(self, service: str) -> None:
+        """Start the API of a service; wait until it listens."""
         ini = self.layout.conf(service).with_name('uwsgi.ini')
         environment = self.layout.environment(
             **config.api_environment(self.layout, service)
@@ -249,20 +257,25 @@ class Cloud:
         )
         await_port(self.processes, name, port)
 
-    def _start_daemon(self, program: str, service: str) -> None:
+    def start_daemon(
+        self,
+        program: str,
+        service: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start another process of a service."""
         conf = str(self.layout.conf(service))
-        self.processes.start(
-            program, [self.layout.bin(program), '--config-file', conf]
-        )
+        command = [self.layout.bin(program), '--config-file', conf]
+        self.processes.start(program, command, environment)
 
     def _start_services(self) -> None:
-        self._start_api('keystone')
-        self._start_daemon('ironic-conductor', 'ironic')
-        self._start_daemon('nova-conductor', 'nova')
+        self.start_api('keystone')
+        self.start_daemon('ironic-conductor', 'ironic')
+        self.start_daemon('nova-conductor', 'nova')
         _at_once(
-            [functools.partial(self._start_api, name) for name in _APIS[1:]]
+            [functools.partial(self.start_api, name) for name in _APIS[1:]]
         )
-        self._start_daemon('nova-scheduler', 'nova')
+        self.start_daemon('nova-scheduler', 'nova')
         self._await_drivers()
         self._python('furnish')
 

@@ -29,6 +29,9 @@ class Dials:
         # routed: Ironic attaches ports to nodes with the network interface
         # flat, and Neutron has routers. Takes effect at the next "up".
         'networks': 'plain',
+        # on: servers boot from volumes of a real Cinder, whose driver stores
+        # nothing. Takes effect at the next "up".
+        'volumes': 'off',
     }
     # Settings with other values than on and off.
     VALUES: Mapping[str, Sequence[str]] = {

@@ -11,12 +11,15 @@ from onemachine.progress import CloudError
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 REQUIREMENTS = REPOSITORY / 'devstack' / 'cloud-requirements.txt'
 TEMPEST_REQUIREMENTS = REPOSITORY / 'devstack' / 'tempest-requirements.txt'
+CINDER_REQUIREMENTS = REPOSITORY / 'devstack' / 'cinder-requirements.txt'
 ADDRESS = '127.0.0.1'
 # This password is public; all servers listen on loopback only.
 PASSWORD = 'not-a-secret'  # noqa: S105
 REGION = 'RegionOne'
 # The name of the one network of users.
 NETWORK = 'provider'
+# The service that runs only if the setting ``volumes`` is on.
+CINDER = 'cinder'
 
 _PORTS = (
     'mysql',
@@ -35,6 +38,7 @@ _PORTS = (
     'redis',
     'zookeeper',
     'coordination_memcached',
+    CINDER,
 )
 _APIS = {
     'keystone': ('identity', '/v3'),
@@ -43,6 +47,7 @@ _APIS = {
     'neutron': ('network', ''),
     'ironic': ('baremetal', ''),
     'nova': ('compute', '/v2.1'),
+    CINDER: ('block-storage', '/v3'),
 }
 
 
@@ -126,8 +131,13 @@ class Layout:
 
     @property
     def apis(self) -> dict[str, str]:
-        """Service name -> type in the catalog."""
-        return {name: kind for name, (kind, _) in _APIS.items()}
+        """Service name -> type in the catalog, of all that always run."""
+        return {n: kind for n, (kind, _) in _APIS.items() if n != CINDER}
+
+    @property
+    def cinder_type(self) -> str:
+        """The type of Cinder in the catalog."""
+        return _APIS[CINDER][0]
 
     def database(self, name: str) -> str:
         """Return the SQLAlchemy URL of a database."""

@@ -101,6 +101,11 @@ def _make_venv(layout: Layout) -> None:
         _pip(layout, ['-r', str(REQUIREMENTS)])
 
 
+def add(layout: Layout, requirements: pathlib.Path) -> None:
+    """Install further packages in the virtual environment."""
+    _pip(layout, ['-r', str(requirements)])
+
+
 def _pip(layout: Layout, what: Sequence[str]) -> None:
     sh([layout.bin('python'), '-m', 'pip', 'install', '-q', *what])
 

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         '--port-base',
         type=int,
         default=os.environ.get('IRONIC_COMPUTE_CLOUD_PORT'),
-        help=f'first of the 16 ports of a new cloud, at most '
+        help=f'first of the 17 ports of a new cloud, at most '
         f'{PORT_BASE_MAX} (default: {PORT_BASE}, or '
         '$IRONIC_COMPUTE_CLOUD_PORT); saved for later commands',
     )
@@ -197,6 +197,7 @@ def _add_dials(commands: Commands) -> None:
         'dial nodes 12',
         'dial queues quorum       durable queues of Nova in RabbitMQ',
         'dial queues kolla        queues as Kolla Ansible sets them',
+        'dial volumes on          Cinder, from whose volumes servers boot',
         'dial rights least        daemons with the rights of the manual only',
     )
     names = [*sorted(Dials.DEFAULTS), 'nodes']

@@ -7,8 +7,8 @@ from typing import Any
 
 import openstack
 
+from onemachine.layout import CINDER, PASSWORD, REGION, Layout
 from onemachine.layout import NETWORK as NETWORK
-from onemachine.layout import PASSWORD, REGION, Layout
 from onemachine.progress import wait_until
 
 FLAVOR, IMAGE = 'bm', 'image'
@@ -88,28 +88,40 @@ def register(layout: Layout) -> None:
     """Create users, services and endpoints; can be repeated."""
     cloud = connect(layout)
     identity = cloud.identity
-    project = identity.find_project('service') or identity.create_project(
-        name='service', domain_id='default'
-    )
-    admin = identity.find_role('admin')
-    # Only services may delete the ports of users' servers, so Nova sends its
-    # own token, with this role, beside the user's.
-    service = identity.find_role('service')
     for name in _SERVICE_USERS:
-        user = identity.find_user(name) or identity.create_user(
-            name=name,
-            password=PASSWORD,
-            default_project_id=project.id,
-            domain_id='default',
-        )
-        for role in (admin, service):
-            identity.assign_project_role_to_user(project, user, role)
-        identity.assign_system_role_to_user(user, admin, 'all')
+        _service_user(identity, name)
+    admin = identity.find_role('admin')
     root = identity.find_user('admin')
     identity.assign_system_role_to_user(root, admin, 'all')
     for name, kind in layout.apis.items():
         if name != 'keystone':
             _catalog(identity, name, kind, layout.url(name))
+
+
+def register_cinder(layout: Layout) -> None:
+    """Create the user, service and endpoints of Cinder; can be repeated."""
+    identity = connect(layout).identity
+    _service_user(identity, CINDER)
+    _catalog(identity, CINDER, layout.cinder_type, layout.url(CINDER))
+
+
+def _service_user(identity: Any, name: str) -> None:
+    """Create the user of a service, with all roles, if there is none."""
+    project = identity.find_project('service') or identity.create_project(
+        name='service', domain_id='default'
+    )
+    user = identity.find_user(name) or identity.create_user(
+        name=name,
+        password=PASSWORD,
+        default_project_id=project.id,
+        domain_id='default',
+    )
+    # Only services may delete the ports of users' servers, so Nova sends its
+    # own token, with the role service, beside the user's.
+    admin = identity.find_role('admin')
+    for role in (admin, identity.find_role('service')):
+        identity.assign_project_role_to_user(project, user, role)
+    identity.assign_system_role_to_user(user, admin, 'all')
 
 
 def _catalog(identity: Any, name: str, kind: str, url: str) -> None:

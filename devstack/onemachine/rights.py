@@ -16,7 +16,7 @@ from typing import Any
 
 from onemachine import config, registry
 from onemachine.dials import Dials
-from onemachine.layout import PASSWORD, REPOSITORY, Layout
+from onemachine.layout import CINDER, PASSWORD, REPOSITORY, Layout
 
 USER = 'ironic-compute'
 _PAGE = REPOSITORY / 'doc' / 'source' / 'admin' / 'security.rst'
@@ -27,8 +27,9 @@ _NAMESPACES: Mapping[str, str] = {
     'neutron': 'neutron',
     'glance': 'glance',
     'nova': 'nova',
+    CINDER: 'cinder',
 }
-_SECTIONS = ('ironic', 'placement', 'neutron', 'service_user')
+_SECTIONS = {'ironic', 'placement', 'neutron', CINDER, 'service_user'}
 
 
 def listed(text: str, caption: str) -> frozenset[str]:
@@ -107,15 +108,19 @@ class Rights:
     def apply(self) -> None:
         """Write all policy files, as the setting ``rights`` has them."""
         if not are_least(self._layout):
-            for service in _NAMESPACES:
+            for service in self._services():
                 config.write(
                     config.policy_file(self._layout, service),
                     config.NO_POLICIES,
                 )
             return
         self._user_id = _make_user(self._layout)
-        for service in _NAMESPACES:
+        for service in self._services():
             self.allow(service, of_manual(service))
+
+    def _services(self) -> list[str]:
+        has_volumes = config.has_volumes(self._layout)
+        return [s for s in _NAMESPACES if has_volumes or s != CINDER]
 
     def allow(self, service: str, rules: Iterable[str]) -> None:
         """Leave the user these rights in one service, and no others."""
@@ -138,7 +143,7 @@ def restrict(
     """Return the sections of a daemon's nova.conf with its user."""
     found = {name: dict(options) for name, options in nova.items()}
     if are_least(layout):
-        for name in _SECTIONS:
+        for name in found.keys() & _SECTIONS:
             found[name] |= {'username': USER, 'password': PASSWORD}
     return found
 

@@ -11,9 +11,9 @@ from onemachine.commands import Commands, count
 from onemachine.dials import Dials
 
 _DESCRIPTION = (
-    'All scenarios\nbut moves, paths, seen, planted and rights unless '
-    'some are named: kills (kill -9), '
-    'deploys (kill -9 with twenty deploys,\nthen twenty deletes, in '
+    'All scenarios\nbut moves, paths, seen, planted, rights and volumes '
+    'unless some are named: kills (kill\n-9), '
+    'deploys (kill -9 with twenty deploys, then twenty deletes, in\n'
     'flight), freeze (SIGSTOP), coordination, rabbit,\nmariadb, ironic '
     '(each unavailable for a while), rolling (restarts), idle, join, '
     'scaling (from\ntwo daemons to five and back, as an autoscaler does), '
@@ -26,7 +26,8 @@ _DESCRIPTION = (
     '(each fault has to show on the page, in the metrics, as an alert of a '
     'Prometheus, in ctl,\nfsck and log),\nplanted (fsck has to find what was '
     'written into the databases, and mend its\npart),\nrights (each right of '
-    'the manual is taken away, and has to be named).\n'
+    'the manual is taken away, and has to be named),\nvolumes (servers boot '
+    'from volumes of Cinder, and daemons are killed).\n'
     'Users boot, reboot and delete servers meanwhile. Writes a report. '
     'Exit status 0\nonly if all demands hold.'
 )
@@ -41,6 +42,7 @@ _EXAMPLES = (
     'chaos seen --nodes 30',
     'chaos planted --nodes 300',
     'chaos rights --nodes 8 --coordination file',
+    'chaos volumes --nodes 20',
     'chaos paths --nodes 100 --services rabbit,ironic --ways refused '
     '--parts one',
 )

@@ -19,6 +19,7 @@ from onemachine.chaos import (
     scenarios,
     seen,
     storm,
+    volumes,
 )
 from onemachine.chaos.stage import Plan, Stage
 from onemachine.control import Cloud
@@ -44,9 +45,12 @@ SCENARIOS: Mapping[str, Callable[[Stage], None]] = {
     'seen': seen.seen,
     'planted': planted.planted,
     'rights': rights.rights,
+    'volumes': volumes.volumes,
 }
 # These take hours, or leave a broken pool, so they run only if they are named.
-_ONLY_NAMED = frozenset({'moves', 'paths', 'seen', 'planted', 'rights'})
+_ONLY_NAMED = frozenset(
+    {'moves', 'paths', 'seen', 'planted', 'rights', 'volumes'}
+)
 USUAL = tuple(name for name in SCENARIOS if name not in _ONLY_NAMED)
 
 

@@ -26,13 +26,19 @@ from onemachine.progress import CloudError, print_line
 _LOG_MAX_S = 30.0
 # What a line says about a rule, other than its name in a traceback.
 _DENIES = re.compile(
-    'disallowed by policy|does not allow|was denied|lacks|does not show'
+    'disallowed by policy|does(?:n.t| not) allow|was denied|lacks|'
+    'does not show'
 )
-SERVICES = ('ironic', 'placement', 'neutron')
+SERVICES = ('ironic', 'placement', 'neutron', 'cinder')
 # The manual has no table of these: the daemons have no right there at all.
 _WITHOUT_RIGHTS = ('glance', 'nova')
-# Ironic attaches ports, and Neutron has routers, as in a cloud of users.
-_DIALS: Mapping[str, str] = {'rights': 'least', 'networks': 'routed'}
+# Ironic attaches ports, Neutron has routers, and there are volumes, as in a
+# cloud of users.
+_DIALS: Mapping[str, str] = {
+    'rights': 'least',
+    'networks': 'routed',
+    'volumes': 'on',
+}
 
 Ends = Mapping[pathlib.Path, int]
 """Logs, and where each ended before a right was taken away."""

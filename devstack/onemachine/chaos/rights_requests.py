@@ -15,9 +15,11 @@ from openstack.exceptions import SDKException
 from onemachine import registry
 from onemachine.chaos.scenarios import HOSTS
 from onemachine.chaos.stage import Stage
+from onemachine.chaos.volumes import connect_nodes
 from onemachine.computes import Computes
 from onemachine.night.accounts import rabbitmqctl
 from onemachine.progress import wait_until
+from onemachine.volumes import create_volumes
 
 # Rule -> what is asked for while it is missing; see Requests.
 REQUESTS: Mapping[str, str] = {
@@ -47,9 +49,11 @@ REQUESTS: Mapping[str, str] = {
     'update_port:binding:profile': 'release',
     'delete_port': 'lose',
     'get_floatingip': 'float',
+    'volume:attachment_delete': 'abandon',
+    'volume:delete': 'abandon',
 }
 # What a daemon needs to start and to find what was left undone.
-LOG_MAX_S: Mapping[str, float] = {'lose': 180.0}
+LOG_MAX_S: Mapping[str, float] = {'lose': 180.0, 'abandon': 180.0}
 _OUTSIDE = {
     'provider_network_type': 'vlan',
     'provider_physical_network': 'physnet',
@@ -172,12 +176,30 @@ class Requests:
 
     @contextlib.contextmanager
     def _lose(self) -> Iterator[Callable[[], None]]:
+        """Lose the delete of a server that has booted from an image."""
+        (doomed,) = self._content.boot_all(['doomed'], 180)
+        with self._lost_delete(doomed) as send:
+            yield send
+
+    @contextlib.contextmanager
+    def _abandon(self) -> Iterator[Callable[[], None]]:
+        """Lose the delete of a server that has booted from a volume."""
+        connect_nodes(self._stage)
+        volumes = create_volumes(self._content.cloud, 1)
+        (asked,) = self._content.create_from_volumes(
+            ['doomed'], volumes, delete_on_termination=True
+        )
+        doomed = self._content.await_active(asked.id)
+        with self._lost_delete(doomed) as send:
+            yield send
+
+    @contextlib.contextmanager
+    def _lost_delete(self, doomed: Any) -> Iterator[Callable[[], None]]:
         """Start the daemons after RabbitMQ has lost a delete.
 
         It is then done without the token of the user who asked for it.
         """
         layout = self._stage.cloud.layout
-        (doomed,) = self._content.boot_all(['doomed'], 180)
         host = self._content.server(doomed.id).compute_host
         self._stage.running.stop(HOSTS)
         try:

@@ -101,7 +101,7 @@ def deploys(stage: Stage) -> None:
             load = stage.idle_load()
             asked = [load.boot() for _ in range(_DEPLOYS_COUNT)]
             _await_deploying(stage, {r.server for r in asked})
-            _kill_and_return(stage, pings)
+            kill_and_return(stage, pings)
             load.stop(stage.evidence.not_received)
             stage.report.none(
                 f'of {_DEPLOYS_COUNT} deploys in flight, not ACTIVE',
@@ -117,7 +117,7 @@ def deploys(stage: Stage) -> None:
 def _deletes(stage: Stage, pings: Pings, deployed: Load) -> None:
     load = stage.idle_load()
     asked = [load.delete(r.server) for r in deployed.ended(End.DONE)]
-    _kill_and_return(stage, pings)
+    kill_and_return(stage, pings)
     load.stop(stage.evidence.not_received)
     stage.report.none(
         f'of {len(asked)} deletes in flight, not done',
@@ -139,7 +139,7 @@ def _await_deploying(stage: Stage, servers: set[str]) -> None:
         wait_until('all deploys in flight', all_deploying, 120)
 
 
-def _kill_and_return(stage: Stage, pings: Pings) -> None:
+def kill_and_return(stage: Stage, pings: Pings) -> None:
     """Kill the agent with the most servers; start it when adopted."""
     held = collections.Counter(stage.evidence.snapshot().hosts.values())
     victim = max(HOSTS, key=lambda host: held[host])

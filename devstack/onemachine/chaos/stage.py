@@ -117,6 +117,12 @@ class Stage:
         else:
             self.computes.start_agents(hosts)
 
+    def restart(self, hosts: Sequence[str]) -> None:
+        """Start running hosts anew, with the present configuration."""
+        self.running.stop(hosts)
+        self.start(hosts)
+        self.await_offered()
+
     def await_offered(self, timeout_s: float = 600.0) -> float:
         """Wait until every node is free and offered; return the seconds."""
         nodes = set(self.content.nodes())
