@@ -148,6 +148,7 @@ def rights(stage: Stage) -> None:
         for name, value in _DIALS.items():
             dials.turn(name, value)
         stage.cloud.up()
+        stage.connect()
         losses = list(_all_losses(stage))
     finally:
         for name in _DIALS:

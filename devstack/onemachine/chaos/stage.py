@@ -71,8 +71,7 @@ class Stage:
         """Start the cloud, its nodes and three hosts."""
         self.cloud.choose_queues(self.plan.queues)
         self.cloud.up()
-        self.content = content.Content(self.cloud.layout)
-        self.evidence = Evidence(self.cloud.layout, self.content)
+        self.connect()
         self.set_trouble(proxy.Trouble.NONE)
         self._start_proxy()
         self._clean()
@@ -82,6 +81,11 @@ class Stage:
         self.content.forget_gone_nodes()
         self.start(ALL_HOSTS[:3])
         self.await_offered()
+
+    def connect(self) -> None:
+        """Find the services that the catalog has now."""
+        self.content = content.Content(self.cloud.layout)
+        self.evidence = Evidence(self.cloud.layout, self.content)
 
     def _clean(self) -> None:
         """Remove all servers, hosts, and Services of other hosts."""
