@@ -399,6 +399,9 @@ def cinder(layout: Layout) -> Sections:
             'host': 'volumes1',
             'enabled_backends': 'records',
             'default_volume_type': '__DEFAULT__',
+            'use_default_quota_class': 'false',
+            'quota_volumes': -1,
+            'quota_gigabytes': -1,
             'use_stderr': 'true',
         },
         'records': {

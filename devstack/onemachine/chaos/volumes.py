@@ -58,6 +58,7 @@ def _play(stage: Stage) -> None:
         kill_and_return(stage, pings)
         stage.content.await_gone(servers, _PATIENCE_S)
         report.none('volumes still in use', _kept(storage, made))
+        each(storage.delete_volume, made)
         _boot_from_image(stage)
         report.none('volume targets after the next build', _targets(stage))
     stage.clear()
