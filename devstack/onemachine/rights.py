@@ -19,6 +19,8 @@ from onemachine.dials import Dials
 from onemachine.layout import CINDER, PASSWORD, REPOSITORY, Layout
 
 USER = 'ironic-compute'
+# The rule of Cinder by which it knows administrators.
+_IS_ADMIN = 'context_is_admin'
 _PAGE = REPOSITORY / 'doc' / 'source' / 'admin' / 'security.rst'
 # Service -> the name of its policies among the entry points.
 _NAMESPACES: Mapping[str, str] = {
@@ -127,6 +129,9 @@ class Rights:
         found = policies(
             defaults(service), rules, to_be_allowed(service), self._user_id
         )
+        if service == CINDER:
+            # Otherwise Cinder denies that there are volumes of others.
+            found[_IS_ADMIN] = f'role:admin or user_id:{self._user_id}'
         lines = [f'"{rule}": "{check}"\n' for rule, check in found.items()]
         path = config.policy_file(self._layout, service)
         config.write(path, ''.join(sorted(lines)))
