@@ -49,6 +49,7 @@ REQUESTS: Mapping[str, str] = {
     'update_port:binding:profile': 'release',
     'delete_port': 'lose',
     'get_floatingip': 'float',
+    'volume:get': 'abandon',
     'volume:attachment_delete': 'abandon',
     'volume:delete': 'abandon',
 }
