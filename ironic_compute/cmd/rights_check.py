@@ -2,9 +2,10 @@
 """Which rights the users of nova.conf lack, as sentences for operators.
 
 Nothing is changed. The rights in Ironic and Placement are tried one by one.
-Neutron hides what a user may not see, without an error, so what a server has
-is looked for there. The rights to change ports and volumes cannot be tried;
-for them the user needs the role ``service``, and Keystone tells its roles.
+Neutron and Cinder hide what a user may not see, without an error, so what a
+server has is looked for there. The rights to change ports and volumes cannot
+be tried; for them the user needs the role ``service``, and Keystone tells its
+roles.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import attrs
 from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1 import loading as ks_loading
+from nova import exception as nova_exception
 from nova import utils as nova_utils
 
 from ironic_compute import access_errors, errors
@@ -29,6 +31,12 @@ _NOT_YET_NAMED = 'PENDING'
 _PORT_FIELDS = ('binding:profile', 'binding:vif_type', 'binding:vif_details')
 _NEUTRON_CURE = (
     ": give it the role service, or allow these rules in Neutron's policy file"
+)
+_CINDER_DENIES = (
+    'Cinder denies that volume {} of a server exists to the user below '
+    '[cinder] in nova.conf, so a delete whose message is lost leaves volumes '
+    'attached: give it the role admin, or allow context_is_admin and '
+    "volume:get in Cinder's policy file"
 )
 _NEEDS = {
     'neutron': 'Neutron reserves binding:profile of a port for this role',
@@ -179,6 +187,30 @@ def _get(neutron: Any, url: str) -> Mapping[str, Any]:
     except (ksa_exc.NotFound, ksa_exc.Forbidden):
         return {}
     return answer
+
+
+def of_cinder(
+    volumes: Sequence[str], read: Callable[[str], object]
+) -> list[Lack]:
+    """Return a sentence if Cinder denies that a volume of a server exists.
+
+    :param volumes: uuids; if there are none, nothing can be found out
+    :param read: reads a volume as the user below ``[cinder]``; raises Nova's
+        error if there is no such volume
+    :raises errors.ConfigError: Cinder or Keystone does not answer
+    """
+    if not volumes:
+        return []
+    try:
+        read(volumes[0])
+    except nova_exception.VolumeNotFound:
+        return [Lack(_CINDER_DENIES.format(volumes[0]), is_optional=True)]
+    except (nova_exception.NovaException, ksa_exc.ClientException) as exc:
+        raise errors.ConfigError(
+            f'Cinder does not show volume {volumes[0]}, check what is below '
+            f'[cinder] auth_type in nova.conf: {exc}'
+        ) from exc
+    return []
 
 
 def make_neutron() -> Any:

@@ -7,6 +7,7 @@
 """
 
 import functools
+import itertools
 import logging as py_logging
 import pathlib
 import sys
@@ -14,6 +15,8 @@ from collections.abc import Iterable, Sequence
 
 import nova.conf
 from keystoneauth1 import exceptions as ksa_exc
+from nova import context as nova_context
+from nova.volume import cinder
 from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_upgradecheck import upgradecheck
@@ -40,7 +43,7 @@ from ironic_compute.cmd.placement_probe import (
     ProbeFailed,
 )
 from ironic_compute.gate import NeverOpen
-from ironic_compute.ironic_api.client import make_client
+from ironic_compute.ironic_api.client import IronicClient, make_client
 from ironic_compute.nodes import placement_reports
 from resource_tracker.node import NodeFacts
 from resource_tracker.placement import Placement
@@ -205,6 +208,7 @@ class Checks(upgradecheck.UpgradeCommands):
             ),
             lambda: rights_check.of_roles(CONF),
             lambda: _lacks_in_neutron(_servers_on(nodes)),
+            lambda: _lacks_in_cinder(_volumes_on(client, nodes)),
         )
         if not lacks:
             return _success(None if nodes else _NO_NODE)
@@ -286,6 +290,31 @@ def _lacks_in_neutron(servers: Sequence[str]) -> list[rights_check.Lack]:
         *rights_check.of_neutron(neutron, servers),
         *rights_check.of_floating_ips(neutron),
     ]
+
+
+def _volumes_on(client: IronicClient, nodes: Iterable[NodeFacts]) -> list[str]:
+    """Return the volumes of some of the servers on nodes."""
+    used = [node.uuid for node in nodes if node.instance_uuid][:_NAMED_MAX]
+    targets = itertools.chain.from_iterable(
+        map(client.list_volume_targets, used)
+    )
+    return [str(target['volume_id']) for target in targets]
+
+
+def _lacks_in_cinder(volumes: Sequence[str]) -> list[rights_check.Lack]:
+    """Return what Cinder denies to a daemon without the token of a user."""
+    if volumes and CONF.cinder.auth_type is None:
+        return [
+            rights_check.Lack(
+                'nova.conf has no credentials below [cinder], so a delete '
+                'whose message is lost leaves volumes attached: set auth_type',
+                is_optional=True,
+            )
+        ]
+    # Without a user's token, Nova takes these credentials.
+    context = nova_context.get_admin_context()
+    read = functools.partial(cinder.API().get, context)
+    return rights_check.of_cinder(volumes, read)
 
 
 def _success(details: str | None = None) -> upgradecheck.Result:

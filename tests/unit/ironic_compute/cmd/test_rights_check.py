@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import requests_mock
 from keystoneauth1 import adapter, fixture, session
+from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1 import loading as ks_loading
 from keystoneauth1.identity import v3
+from nova import exception as nova_exception
 from oslo_config import cfg
 
 from ironic_compute import errors
@@ -186,6 +188,37 @@ def test_neutron_that_is_away_is_named(web: Any) -> None:
     web.get(f'{NEUTRON}/v2.0/ports', status_code=503)
     with pytest.raises(errors.ConfigError, match=r'below \[neutron\]'):
         rights_check.of_neutron(neutron, ['i1'])
+
+
+def test_volume_that_cinder_denies_is_named() -> None:
+    """With the rules that hide it; without a volume nothing is asked."""
+
+    def deny(volume: str) -> None:
+        raise nova_exception.VolumeNotFound(volume_id=volume)
+
+    (lack,) = rights_check.of_cinder(['v1', 'v2'], deny)
+    assert 'denies that volume v1 of a server exists' in lack.text
+    assert 'context_is_admin and volume:get' in lack.text
+    assert lack.is_optional
+    assert rights_check.of_cinder(['v1'], lambda volume: None) == []
+    assert rights_check.of_cinder([], deny) == []
+
+
+@pytest.mark.parametrize(
+    'why',
+    [
+        nova_exception.CinderConnectionFailed(reason='refused'),
+        ksa_exc.EndpointNotFound('no block-storage'),
+    ],
+)
+def test_cinder_that_is_away_is_named(why: Exception) -> None:
+    """As an error of the configuration."""
+
+    def fail(volume: str) -> None:
+        raise why
+
+    with pytest.raises(errors.ConfigError, match=r'below \[cinder\]'):
+        rights_check.of_cinder(['v1'], fail)
 
 
 def _show_floating_ip(web: Any, name: str) -> None:
