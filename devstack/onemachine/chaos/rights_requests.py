@@ -49,7 +49,7 @@ REQUESTS: Mapping[str, str] = {
     'update_port:binding:profile': 'release',
     'delete_port': 'lose',
     'get_floatingip': 'float',
-    'volume:get': 'abandon',
+    'volume:get': 'keep',
     'volume:attachment_delete': 'abandon',
     'volume:delete': 'abandon',
 }
@@ -185,14 +185,24 @@ class Requests:
     @contextlib.contextmanager
     def _abandon(self) -> Iterator[Callable[[], None]]:
         """Lose the delete of a server that has booted from a volume."""
+        with self._lost_delete(self._boot_from_volume()) as send:
+            yield send
+
+    @contextlib.contextmanager
+    def _keep(self) -> Iterator[Callable[[], None]]:
+        """Have a server with a volume, for which the check asks Cinder."""
+        self._boot_from_volume()
+        yield lambda: None
+        self._delete_others()
+
+    def _boot_from_volume(self) -> Any:
+        """Return a server; its volume is deleted together with it."""
         connect_nodes(self._stage)
         volumes = create_volumes(self._content.cloud, 1)
         (asked,) = self._content.create_from_volumes(
             ['doomed'], volumes, delete_on_termination=True
         )
-        doomed = self._content.await_active(asked.id)
-        with self._lost_delete(doomed) as send:
-            yield send
+        return self._content.await_active(asked.id)
 
     @contextlib.contextmanager
     def _lost_delete(self, doomed: Any) -> Iterator[Callable[[], None]]:
