@@ -105,6 +105,13 @@ def register_cinder(layout: Layout) -> None:
     _catalog(identity, CINDER, layout.cinder_type, layout.url(CINDER))
 
 
+def withdraw_cinder(layout: Layout) -> None:
+    """Remove Cinder, with its endpoints, from the catalog."""
+    identity = connect(layout).identity
+    if (service := identity.find_service(CINDER)) is not None:
+        identity.delete_service(service)
+
+
 def _service_user(identity: Any, name: str) -> None:
     """Create the user of a service, with all roles, if there is none."""
     project = identity.find_project('service') or identity.create_project(

@@ -29,6 +29,7 @@ class Volumes:
         """Start Cinder, or stop it, as the setting ``volumes`` says."""
         if not config.has_volumes(self._layout):
             self._cloud.stop_service(CINDER)
+            self._withdraw()
             return
         if config.write_service(self._layout, CINDER):
             self._cloud.stop_service(CINDER)
@@ -40,6 +41,18 @@ class Volumes:
             self._cloud.start_api(CINDER)
             for program in _DAEMONS:
                 self._cloud.start_daemon(program, CINDER, environment)
+
+    def _withdraw(self) -> None:
+        """Remove Cinder from the catalog.
+
+        Nova asks each Cinder that it finds there about the volumes of a server
+        that it reboots, and the reboot fails without an answer.
+        """
+        if self._made.exists():
+            from onemachine import registry
+
+            registry.withdraw_cinder(self._layout)
+            self._made.unlink()
 
     def _make(self) -> None:
         """Install Cinder, make its database and its user, if they are not."""
