@@ -6,7 +6,7 @@ linter, or simulated lives. Many tests wait for most of their time, therefore
 more jobs run at once than there are processors. The output of a job goes to a
 file in ``build/tests``; the runner prints its last line, the failures of a job
 that failed, and the ten slowest tests of all jobs. A job that does not end is
-aborted; pytest then prints what each thread does.
+aborted; Python then prints what each thread does.
 
   python -m tests.runner fast     the tests that every change must pass
   python -m tests.runner rest     all other tests on Nova 34

@@ -7,7 +7,6 @@
 """
 
 import functools
-import itertools
 import logging as py_logging
 import pathlib
 import sys
@@ -293,12 +292,15 @@ def _lacks_in_neutron(servers: Sequence[str]) -> list[rights_check.Lack]:
 
 
 def _volumes_on(client: IronicClient, nodes: Iterable[NodeFacts]) -> list[str]:
-    """Return the volumes of some of the servers on nodes."""
-    used = [node.uuid for node in nodes if node.instance_uuid][:_NAMED_MAX]
-    targets = itertools.chain.from_iterable(
-        map(client.list_volume_targets, used)
-    )
-    return [str(target['volume_id']) for target in targets]
+    """Return the volumes of the first server that has some.
+
+    Only some of the servers are looked at; each takes a request.
+    """
+    used = [node.uuid for node in nodes if node.instance_uuid]
+    for node in used[:_NAMED_MAX]:
+        if targets := client.list_volume_targets(node):
+            return [str(target['volume_id']) for target in targets]
+    return []
 
 
 def _lacks_in_cinder(volumes: Sequence[str]) -> list[rights_check.Lack]:

@@ -6,7 +6,7 @@ from onemachine.dials import Dials
 
 
 def test_nova_knows_cinder_only_if_it_runs(layout):
-    """Otherwise each server with a volume would wait for its answer."""
+    """With the user whom the setting of the rights gives to the daemons."""
     assert 'cinder' not in config.nova(layout, 'c1')
     Dials(layout).turn('volumes', 'on')
     found = config.nova(layout, 'c1')['cinder']
