@@ -15,7 +15,10 @@ from tests.free_ports import find_free_ports
 SIZE = 3
 # A server that was cut off finds the others again two seconds after it could,
 # instead of up to a minute.
-_SOON = '-Dzookeeper.fastleader.maxNotificationInterval=2000'
+_NOTIFICATION_MS = 2000
+# A follower gives up after half a second if its leader does not listen yet.
+# This leader would wait for it for initLimit ticks, and nobody would lead.
+_EPOCH_WAIT_MS = 2000
 _Found = TypeVar('_Found')
 
 
@@ -56,8 +59,7 @@ class ZooKeeperEnsemble:
 
         def command(folder: pathlib.Path, port: int) -> Sequence[str]:
             (folder / 'zoo.cfg').write_text(self._config(number, folder, port))
-            java, *rest = servers.zookeeper_command(folder)
-            return (java, _SOON, *rest)
+            return servers.zookeeper_command(folder)
 
         return servers.Server(
             servers.Kind('zookeeper', command, lambda: True), own
@@ -69,7 +71,8 @@ class ZooKeeperEnsemble:
             f'dataDir={folder}/data\nclientPort={port}\n'
             'clientPortAddress=127.0.0.1\nadmin.enableServer=false\n'
             f'tickTime=2000\ninitLimit=10\nsyncLimit={self._sync_limit}\n'
-            f'{peers}\n'
+            f'fastleader.maxNotificationInterval={_NOTIFICATION_MS}\n'
+            f'leader.maxTimeToWaitForEpoch={_EPOCH_WAIT_MS}\n{peers}\n'
         )
 
     def _peer(self, number: int, other: int) -> str:
