@@ -27,6 +27,7 @@ from hashring.errors import EX_CONFIG
 from hashring.group import Group, Member, MemberState
 from hashring.half_alive import HalfAliveWatch
 from hashring.heartbeat import HeartbeatState, HeartbeatThread
+from hashring.lease_terms import LeaseTerms
 from hashring.lock_thread import Answer, LockThread, Request
 from hashring.operator_log import OperatorLog
 from hashring.opts import Timing
@@ -34,6 +35,7 @@ from hashring.path_proofs import PathProofs
 from hashring.path_worker import PathWorker
 from hashring.pool import Pool
 from hashring.ring import Host
+from hashring.saved_pool import SavedPool
 from hashring.state_dir import SavedState
 
 # Seconds between two turns of the main loop while the lock thread has
@@ -111,21 +113,25 @@ class Agent:
             lease_term_s=self._timing.lease_term_s,
         )
         self._published = self._me
+        self._saved_pool = saved = SavedPool(self._saved_state)
         self.assignment = Assignment(
             home,
             boot,
             self._timing,
             self._group.traits,
             left_lock=self._saved_state.read_home_lock(home),
+            lease_terms=LeaseTerms(
+                self._timing.lease_term_s,
+                saved.longest_term_s,
+                self._clock.now_s(),
+            ),
         )
-        self._saved_pool = (
-            self._saved_state.read_known(),
-            self._saved_state.read_confirmed_mappings(),
-            self._saved_state.read_marks(),
-        )
-        known, confirmed_mappings, marks = self._saved_pool
         self.pool = Pool(
-            home, known, self._timing.settle_s, confirmed_mappings, marks
+            home,
+            saved.known,
+            self._timing.settle_s,
+            saved.confirmed_mappings,
+            saved.marks,
         )
         self.heartbeat_thread = HeartbeatThread(
             self._group, self._me, self._timing, self._clock
@@ -357,7 +363,7 @@ class Agent:
 
     def _publish_view(self) -> None:
         now_s = self._clock.now_s()
-        self._save_pool()
+        self._saved_pool.save(self.pool, self.assignment.longest_term_s)
         # Our workers get the view before it is published to the group: peers
         # may act on the new ring as soon as they read it, so our workers must
         # already have left the old one.
@@ -398,21 +404,6 @@ class Agent:
             services=self.pool.services,
             unserved_since_s=self.pool.unserved_since_s,
         )
-
-    def _save_pool(self) -> None:
-        """Save the known hosts, mappings and marks if they have changed."""
-        known, mappings, marks = self._saved_pool
-        pool, state = self.pool, self._saved_state
-        # First, because this process may be killed after each write: a host
-        # that is forgotten and not known any more must not come back.
-        if pool.marks != marks and state.write_marks(pool.marks):
-            marks = pool.marks
-        if pool.known != known and state.write_known(pool.known):
-            known = pool.known
-        confirmed = pool.confirmed_mappings
-        if confirmed != mappings and state.write_confirmed_mappings(confirmed):
-            mappings = confirmed
-        self._saved_pool = known, mappings, marks
 
     def _member(self, now_s: float) -> Member:
         ring = self.pool.ring.digest

@@ -50,6 +50,7 @@ class Assignment:
     :param traits: the traits of the coordination backend
     :param left_lock: the token of the home lock that an earlier agent process
         on this machine had last; that process is certainly dead
+    :param lease_terms: the lease terms that are known already
     """
 
     _home: Host
@@ -57,6 +58,11 @@ class Assignment:
     _timing: Timing
     _traits: Traits
     _left_lock: LockToken | None = None
+    _lease_terms: LeaseTerms = attrs.field(
+        default=attrs.Factory(
+            lambda self: LeaseTerms(self._timing.lease_term_s), takes_self=True
+        )
+    )
 
     def __attrs_post_init__(self) -> None:
         self._presence_watch = PresenceWatch(
@@ -69,7 +75,6 @@ class Assignment:
         # the lease, and the time from which it did.
         self._held_epoch = 0
         self._held_since_s = 0.0
-        self._lease_terms = LeaseTerms(self._timing.lease_term_s)
         wait_s = DEAD_ENTRY_TERMS * self._timing.lease_term_s
         self._duplicate_home = DuplicateHome(self._home, self._boot, wait_s)
         self._leave: events.Leave | None = None
@@ -126,6 +131,11 @@ class Assignment:
     def seen_term_s(self) -> float:
         """The longest lease term of this agent and of members it has read."""
         return self._lease_terms.seen_s
+
+    @property
+    def longest_term_s(self) -> float:
+        """The longest lease term of which a holder may still act."""
+        return self._lease_terms.longest_s
 
     def opens_s(self, now_s: float) -> dict[Host, float]:
         """Return when the gate of each new worker may open at the earliest.

@@ -6,7 +6,8 @@ operator changes the option they have not. After a backend has forgotten a
 lock, its former holder acts until the holder's *own* term ends; therefore
 `hashring.assignment` waits for the longest term. The backend has forgotten
 the holder's record, too, so an agent that has started since must hear of this
-term from the agents that had read it. Pure.
+term from the agents that had read it, or find it in its state directory if it
+was one of them itself. Pure.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from hashring.group import Boot
 
 # Boot -> a term, and when the newest member list still had it.
 _Terms = dict[Boot, tuple[float, float]]
+# Stands for the members that the former agent process of this machine knew.
+_FORMER = Boot('')
 
 
 class LeaseTerms:
@@ -23,13 +26,18 @@ class LeaseTerms:
 
     :param own_s: the term of this agent in seconds; also assumed of agents of
         older releases, which do not publish theirs
+    :param saved_s: the longest term that the former agent process of this
+        machine has saved, in seconds; it counts as if it was read now
+    :param now_s: when this agent started; the clock of `update`
     """
 
-    def __init__(self, own_s: float) -> None:
+    def __init__(
+        self, own_s: float, saved_s: float = 0.0, now_s: float = 0.0
+    ) -> None:
         self._own_s = own_s
-        self._seen: _Terms = {}
+        self._seen: _Terms = {_FORMER: (saved_s, now_s)}
         self._heard: _Terms = {}
-        self.seen_s = own_s
+        self.seen_s = max(own_s, saved_s)
         """The longest term of this agent and of members whose record it has
         read, in seconds. Other agents may hear this one; what they say is not
         repeated, or it would never be forgotten."""

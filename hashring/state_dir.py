@@ -8,8 +8,10 @@
     again after a loss of power on all machines.
 `vouched.json` has the hosts whose mapping to a cell operators have confirmed.
 `forgotten.json` has the marks of the hosts that operators have forgotten.
-`group.json` has the name of the group whose hosts the last three files have;
-    the hosts of any other group are ignored. Without it an older release has
+`longest_term.json` has the longest lease term of the pool in seconds, of which
+    the holder of a known host may still act.
+`group.json` has the name of the group whose pool the last four files describe;
+    those of any other group are ignored. Without it an older release has
     written those files.
 
 The agent's main thread alone uses it. Files are replaced, never written in
@@ -59,6 +61,10 @@ class SavedState(Protocol):
     def read_marks(self) -> Marks: ...
 
     def write_marks(self, marks: Marks) -> bool: ...
+
+    def read_longest_term_s(self) -> float: ...
+
+    def write_longest_term(self, term_s: float) -> bool: ...
 
 
 class StateDir:
@@ -164,6 +170,18 @@ class StateDir:
             'forgotten.json', dict(marks)
         )
 
+    def read_longest_term_s(self) -> float:
+        """Return the saved longest lease term; 0.0 if there is none."""
+        raw = self._read('longest_term.json')
+        is_ours = self._read('group.json') in (None, self._group)
+        return float(raw) if is_ours and isinstance(raw, float) else 0.0
+
+    def write_longest_term(self, term_s: float) -> bool:
+        """Save the longest lease term in seconds; return if it succeeded."""
+        return self._empty_files() and self._write(
+            'longest_term.json', float(term_s)
+        )
+
     def _empty_files(self) -> bool:
         """Empty the files of another group, then save this group's name.
 
@@ -179,6 +197,7 @@ class StateDir:
             self._write('known.json', [])
             and self._write('vouched.json', [])
             and self._write('forgotten.json', {})
+            and self._write('longest_term.json', 0.0)
         )
         return is_empty and self._write('group.json', self._group)
 

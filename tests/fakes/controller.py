@@ -24,6 +24,7 @@ class SavedState:
         self._known: frozenset[Host] = frozenset()
         self._confirmed_mappings: frozenset[Host] = frozenset()
         self._marks: Marks = ()
+        self._longest_term_s = 0.0
 
     def close(self) -> None:
         """Do nothing."""
@@ -62,6 +63,15 @@ class SavedState:
     def write_marks(self, marks: Marks) -> bool:
         """Save the marks of forgotten hosts."""
         self._marks = marks
+        return True
+
+    def read_longest_term_s(self) -> float:
+        """Return the saved longest lease term."""
+        return self._longest_term_s
+
+    def write_longest_term(self, term_s: float) -> bool:
+        """Save the longest lease term."""
+        self._longest_term_s = term_s
         return True
 
 

@@ -142,6 +142,13 @@ class BelievesForeignFolders(MemoryStateDir):
         return self._group if name == 'group.json' else super()._read(name)
 
 
+class ForgetsLongestTerm(MemoryStateDir):
+    """A new agent process does not know which terms the former one read."""
+
+    def read_longest_term_s(self) -> float:
+        return 0.0
+
+
 class ForgetsWithoutMark(Pool):
     """A forgotten host comes back from the list of another agent."""
 
@@ -426,6 +433,7 @@ MAKEUPS: dict[str, Makeup] = {
         agent=_agent_with_assignment(BelievesStaleExits)
     ),
     'own term counts': with_parts(agent=_agent_with_own_term),
+    'longest term forgotten': with_parts(state_dir=ForgetsLongestTerm),
     'forgotten host comes back': with_parts(agent=_agent_with_pool),
     'foreign folder believed': with_parts(state_dir=BelievesForeignFolders),
     'row saved without the gate': with_parts(compute_nodes=SavesWithoutGate),
@@ -486,6 +494,7 @@ SEEDS: dict[str, int] = {
     'exit of an older tenure believed': 9,
     'own term counts': 1437,
     'forgotten host comes back': 4688,
+    'longest term forgotten': 6365833,
     'foreign folder believed': 1000,
     'row saved without the gate': 55,
     'row deleted without the gate': 538,

@@ -82,6 +82,26 @@ def test_known_hosts_are_kept_on_disk(world: World) -> None:
     assert one.saved_state.read_home_lock(C1) == str(world.service.token(C1))
 
 
+def test_restarted_agent_knows_the_longest_term_that_it_has_read() -> None:
+    """Its backend may have forgotten the member that had this term.
+
+    That member is cut off and may still act for its host.
+    """
+    world = World(1, coordination.ETCD, 2, revives=False, terms_s=(10.0, 40.0))
+    world.heal()
+    run(world, 20)
+    one, other = world.machines
+    assert one.saved_state.read_longest_term_s() == 40.0
+    other.kill(600.0)
+    one.kill(STEP_S)
+    run(world, 5)
+    assert one.agent is not None
+    assert one.agent.assignment.seen_term_s == 40.0
+    run(world, 120)
+    assert one.agent.assignment.longest_term_s == 10.0
+    assert one.saved_state.read_longest_term_s() == 10.0
+
+
 def test_restarted_agent_breaks_its_old_home_lock(world: World) -> None:
     """An agent that was killed twice has its home lock within seconds."""
     run(world, 40)

@@ -36,3 +36,12 @@ def test_hearsay_is_not_repeated() -> None:
     assert terms.seen_s == 10.0
     terms.update(View((PLAIN,)), 40.1)
     assert terms.longest_s == 10.0
+
+
+def test_term_that_the_former_process_has_saved_counts_once_more() -> None:
+    """The holder may have sent its last heartbeat just before the restart."""
+    terms = LeaseTerms(10.0, saved_s=40.0, now_s=100.0)
+    assert terms.longest_s == terms.seen_s == 40.0
+    for now_s, longest_s in ((140.0, 40.0), (140.1, 10.0)):
+        terms.update(View(()), now_s)
+        assert terms.longest_s == terms.seen_s == longest_s

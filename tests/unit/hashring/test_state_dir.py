@@ -157,3 +157,15 @@ def test_marks_of_forgotten_hosts_outlive_the_agent(
     other.open()
     assert other.read_marks() == ()
     other.close()
+
+
+def test_longest_term_outlives_the_agent(tmp_path: pathlib.Path) -> None:
+    """It is read again; a broken file or one of another pool is ignored."""
+    state = StateDir(tmp_path, POOL)
+    assert state.read_longest_term_s() == 0.0
+    assert state.write_longest_term(40)
+    assert StateDir(tmp_path, POOL).read_longest_term_s() == 40.0
+    assert StateDir(tmp_path, OTHER_POOL).read_longest_term_s() == 0.0
+    for broken in ('', '[40.0]', '"40"'):
+        (tmp_path / 'longest_term.json').write_text(broken)
+        assert state.read_longest_term_s() == 0.0
