@@ -27,10 +27,12 @@ from ironic_compute.cmd.migration_plan import (
     plan_way_back,
 )
 from ironic_compute.cmd.migration_words import (
+    KOLLA_CONTAINER,
     Tool,
     describe,
     fit,
     guess_tool,
+    kolla_container,
 )
 from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
 from ironic_compute.gate import NeverOpen
@@ -56,10 +58,12 @@ def host_names(text: str) -> frozenset[Host]:
     return frozenset(map(Host, names))
 
 
-def rows(plan: Plan, found: Found, tool: Tool) -> Iterator[tuple[Any, ...]]:
+def rows(
+    plan: Plan, found: Found, tool: Tool, container: str = KOLLA_CONTAINER
+) -> Iterator[tuple[Any, ...]]:
     """Yield a row of the table for each step."""
     for number, step in enumerate(fit(plan, tool), 1):
-        words = describe(step, found, tool)
+        words = describe(step, found, tool, container)
         yield (
             number,
             ', '.join(step.hosts),
@@ -150,7 +154,8 @@ class MigratePlan(lister.Lister):
             self._note(notes(plan, wanted, found, is_folder=_is_folder()))
         chosen = parsed_args.tool
         tool = Tool[chosen.upper()] if chosen else guess_tool(found.hosts)
-        return COLUMNS, list(rows(plan, found, tool))
+        container = kolla_container(os.environ)
+        return COLUMNS, list(rows(plan, found, tool, container))
 
     def _note(self, sentences: Iterator[str]) -> None:
         for sentence in sentences:

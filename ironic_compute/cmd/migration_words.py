@@ -55,9 +55,19 @@ class Commands:
     at_once: bool = False
     restarts: bool = False
 
+    def of_container(self, name: str) -> 'Commands':
+        """Return the commands for a container of another name."""
+        return dataclasses.replace(
+            self,
+            stop_nova=self.stop_nova.replace(KOLLA_CONTAINER, name),
+            stop_daemon=self.stop_daemon.replace(KOLLA_CONTAINER, name),
+            ctl=self.ctl.replace(KOLLA_CONTAINER, name),
+        )
 
+
+KOLLA_CONTAINER = 'nova_compute_ironic'
 # systemd would start the container again after a ``docker stop``.
-_KOLLA_UNIT = 'kolla-nova_compute_ironic-container.service'
+_KOLLA_UNIT = f'kolla-{KOLLA_CONTAINER}-container.service'
 _KOLLA_DEPLOY = (
     'kolla-ansible deploy -i INVENTORY --tags ironic,nova,nova-cell'
 )
@@ -81,7 +91,7 @@ class Tool(enum.Enum):
         start_nova=_KOLLA_DEPLOY,
         stop_daemon=f'systemctl stop {_KOLLA_UNIT}',
         start_daemon=_KOLLA_DEPLOY,
-        ctl='docker exec nova_compute_ironic ironic-computectl',
+        ctl=f'docker exec {KOLLA_CONTAINER} ironic-computectl',
         nova_manage='docker exec nova_conductor nova-manage',
         rabbitmqctl='docker exec rabbitmq rabbitmqctl',
         at_once=True,
@@ -98,6 +108,16 @@ def guess_tool(hosts: Iterable[Host]) -> Tool:
     names = list(hosts)
     is_kolla = names and all(name.endswith(_KOLLA_SUFFIX) for name in names)
     return Tool.KOLLA if is_kolla else Tool.SYSTEMD
+
+
+def kolla_container(environ: Mapping[str, str]) -> str:
+    """Return the name of the container in which this command runs.
+
+    Kolla Ansible puts the name into the environment. It numbers several
+    computes of a controller, alike on all controllers.
+    """
+    name = environ.get('KOLLA_SERVICE_NAME', '').replace('-', '_')
+    return name if name.startswith(KOLLA_CONTAINER) else KOLLA_CONTAINER
 
 
 def fit(plan: Plan, tool: Tool) -> Plan:
@@ -127,9 +147,15 @@ def _merge(steps: list[Step], action: Action) -> list[Step]:
     ]
 
 
-def describe(step: Step, found: Found, tool: Tool) -> Words:
-    """Return a step in words."""
-    return _WORDS[step.action](step, found, tool.value)
+def describe(
+    step: Step, found: Found, tool: Tool, container: str = KOLLA_CONTAINER
+) -> Words:
+    """Return a step in words.
+
+    :param container: that of the daemons of this pool, with Kolla Ansible
+    """
+    commands = tool.value.of_container(container)
+    return _WORDS[step.action](step, found, commands)
 
 
 def _names(hosts: Iterable[Host]) -> str:

@@ -36,7 +36,7 @@ _WORKS, _FAILS, _NOT_KNOWN = 'works', 'fails', 'not known'
 _UP = 'up'
 # Each other state of a daemon, and what it means.
 _STOPPING, _AWAY = 'stopping', 'half alive'
-_DYING, _NOT_UP = 'worker keeps dying', 'not up'
+_DYING, _NOT_UP, _ADOPTED = 'worker keeps dying', 'not up', 'adopted'
 _MEANINGS = {
     _STOPPING: 'The daemon of {home} on {machine} is stopping',
     _AWAY: 'The daemon of {home} has given its hosts away, because others '
@@ -45,6 +45,9 @@ _MEANINGS = {
     'there',
     _NOT_UP: 'No daemon of {home} is up: start it, or if it is gone for good: '
     'ironic-computectl host forget {home}',
+    _ADOPTED: 'No daemon of {home} is up, and another one serves the host: '
+    'start it, or if it is gone for good: ironic-computectl host retire '
+    '{home}',
 }
 
 
@@ -196,16 +199,23 @@ def doctor_rows(members: Iterable[Member]) -> list[tuple[str, ...]]:
     """
     members = tuple(members)
     daemons = {member.home: member for member in members}
+    unserved = unserved_hosts(members)
     return [
-        _doctor_row(host, daemons.get(host)) for host in all_hosts(members)
+        _daemon_row(daemons[host])
+        if host in daemons
+        else _missing_row(host, is_served=host not in unserved)
+        for host in all_hosts(members)
     ]
 
 
-def _doctor_row(home: Host, daemon: Member | None) -> tuple[str, ...]:
-    if daemon is None:
-        return home, '-', *(_NOT_KNOWN for _ in PATHS), _NOT_UP
+def _missing_row(home: Host, *, is_served: bool) -> tuple[str, ...]:
+    state = _ADOPTED if is_served else _NOT_UP
+    return home, '-', *(_NOT_KNOWN for _ in PATHS), state
+
+
+def _daemon_row(daemon: Member) -> tuple[str, ...]:
     paths = (_path_state(daemon, path) for path in PATHS)
-    return home, daemon.machine, *paths, _daemon_state(daemon)
+    return daemon.home, daemon.machine, *paths, _daemon_state(daemon)
 
 
 def _path_state(daemon: Member, path: Path) -> str:

@@ -18,6 +18,7 @@ from ironic_compute.cmd.migration_words import (
     describe,
     fit,
     guess_tool,
+    kolla_container,
 )
 
 X, Y, Z = map(Host, ('x-ironic', 'y-ironic', 'z-ironic'))
@@ -104,6 +105,27 @@ def test_kolla_stops_the_unit_of_the_container(action: Action) -> None:
     words = describe(Step(action, (X,)), _found(OURS, X), Tool.KOLLA)
     unit = 'kolla-nova_compute_ironic-container.service'
     assert words.do == f'systemctl stop {unit}'
+
+
+@pytest.mark.parametrize(
+    ('service', 'container'),
+    [
+        ('nova-compute-ironic-2', 'nova_compute_ironic_2'),
+        ('nova-compute-ironic', 'nova_compute_ironic'),
+        ('nova-conductor', 'nova_compute_ironic'),
+    ],
+)
+def test_kolla_numbers_the_containers_of_several_computes(
+    service: str, container: str
+) -> None:
+    """All pools of a controller would be stopped, or none."""
+    name = kolla_container({'KOLLA_SERVICE_NAME': service})
+    stop, adopt = (
+        describe(Step(action, (X,)), _found(OURS, X), Tool.KOLLA, name).do
+        for action in (Action.STOP_DAEMON, Action.ADOPT_HOST)
+    )
+    assert stop == f'systemctl stop kolla-{container}-container.service'
+    assert adopt.startswith(f'docker exec {container} ironic-computectl ')
 
 
 @pytest.mark.parametrize(

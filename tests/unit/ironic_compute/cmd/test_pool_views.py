@@ -128,6 +128,15 @@ def test_doctor_says_how_a_daemon_is(
     assert sentence in found
 
 
+def test_doctor_knows_that_another_daemon_serves_a_host() -> None:
+    """Such a host may have nodes, so it cannot be forgotten."""
+    rows = pool_views.doctor_rows([_up(C1, serving=(C1, C2))])
+    assert rows[1] == ('c2', '-', *['not known'] * 5, 'adopted')
+    (found,) = pool_views.sentences(rows)
+    assert 'another one serves the host' in found
+    assert 'host retire c2' in found
+
+
 def test_doctor_names_the_services_that_a_daemon_does_not_reach() -> None:
     """And the host of which no daemon is up."""
     lost = (Path('Ironic'), Path('RabbitMQ'))
