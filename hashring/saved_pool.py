@@ -7,7 +7,6 @@ Only what has changed is written; a write that failed is tried again.
 """
 
 from hashring.pool import Pool
-from hashring.ring import Host
 from hashring.state_dir import SavedState
 
 
@@ -30,20 +29,17 @@ class SavedPool:
         :param longest_term_s: ``LeaseTerms.longest_s``
         """
         state = self._state
-        # Hosts come last, because this process may be killed after each write.
-        # A forgotten host that is not known any more must not come back, and a
+        # The known hosts come after marks and term, because this process may be
+        # killed after each write: a forgotten host must not come back, and a
         # host must not be adopted before the term of its holder has ended.
         if pool.marks != self.marks and state.write_marks(pool.marks):
             self.marks = pool.marks
-        term_s = longest_term_s
-        if term_s != self.longest_term_s and state.write_longest_term(term_s):
-            self.longest_term_s = term_s
+        is_longest = longest_term_s == self.longest_term_s
+        if not is_longest and state.write_longest_term(longest_term_s):
+            self.longest_term_s = longest_term_s
         if pool.known != self.known and state.write_known(pool.known):
             self.known = pool.known
         confirmed = pool.confirmed_mappings
-        if confirmed != self.confirmed_mappings:
-            self._save_mappings(confirmed)
-
-    def _save_mappings(self, confirmed: frozenset[Host]) -> None:
-        if self._state.write_confirmed_mappings(confirmed):
+        has_all = confirmed == self.confirmed_mappings
+        if not has_all and state.write_confirmed_mappings(confirmed):
             self.confirmed_mappings = confirmed
