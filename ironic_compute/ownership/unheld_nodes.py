@@ -41,6 +41,8 @@ class UnheldNodes:
         self._given: set[NodeId] = set()
         # Given nodes that no read of Ironic has found since.
         self._awaited: set[NodeId] = set()
+        # Those of them that the last audit did not list.
+        self._unlisted: set[NodeId] = set()
         # Given nodes that no pass has placed since.
         self._arriving: set[NodeId] = set()
         self._listed: set[NodeId] = set()
@@ -79,11 +81,16 @@ class UnheldNodes:
     ) -> None:
         """Replace all waiting lists by the nodes that an audit has read.
 
-        The rows of all nodes, except the held ones, are read again.
+        The rows of all nodes, except the held ones, are read again. A node
+        that was given here is awaited until two audits have not listed it: the
+        first one may have begun before, or Ironic did not show the node.
         """
         with self._lock:
-            self._awaited.clear()
-            self._arriving.clear()
+            listed = frozenset(nodes)
+            gone = (self._awaited & self._unlisted) - listed
+            self._arriving -= gone
+            self._awaited -= gone | listed
+            self._unlisted = set(self._awaited)
             self._of_pool.clear()
             self._of_foreign.clear()
             unsettled = self._due.keys() | self._unplaced.keys()
@@ -98,6 +105,7 @@ class UnheldNodes:
             for node in nodes:
                 self._given.add(node)
                 self._awaited.add(node)
+                self._unlisted.discard(node)
                 self._arriving.add(node)
                 self._of_pool.discard(node)
                 for waiting in (self._unplaced, self._of_foreign):
@@ -110,10 +118,7 @@ class UnheldNodes:
             self._awaited.discard(node)
 
     def is_awaited(self, node: NodeId) -> bool:
-        """Return whether a node was given here, and no read found it since.
-
-        The next audit holds such a node by its row, so it ends the wait.
-        """
+        """Return whether a node was given here, and no read found it since."""
         return node in self._awaited
 
     def facts(self, node: NodeId) -> NodeFacts | None:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planted defects of the node feed and of what it hears; see ``defects``."""
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 from ironic_compute.feed.node_feed import NodeFeed
 from ironic_compute.feed.redelivery import Redelivery
 from ironic_compute.feed.watermark import Watermark
+from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.removal import Removal
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.makeup import Makeup, with_parts
@@ -24,6 +25,15 @@ class AsksOnce(Redelivery):
 
     def add_failed(self, node: NodeId) -> None:
         pass
+
+
+class BelievesOneList(NewNodes):
+    """A given node that one list lacks is not awaited any more."""
+
+    def reset_from_list(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
+        self._unheld._awaited.clear()
+        self._unheld._arriving.clear()
+        super().reset_from_list(nodes)
 
 
 class RemovesWhatAListLacks(Removal):
@@ -69,6 +79,7 @@ def _feed_that_asks_once(*arguments: Any) -> NodeFeed:
 MAKEUPS: dict[str, Makeup] = {
     'delta list without overlap': with_parts(feed=_feed_without_overlap),
     'missing node not asked for again': with_parts(feed=_feed_that_asks_once),
+    'given node forgotten by a list': with_parts(new_nodes=BelievesOneList),
     'told changes not compared': with_parts(feed=TakesItsFactsForNewest),
     'dead reader waited for': with_parts(feed=_feed_that_waits_for_ever),
     'delete by a short or empty list': with_parts(
@@ -81,6 +92,7 @@ MAKEUPS: dict[str, Makeup] = {
 SEEDS: dict[str, int] = {
     'delta list without overlap': 1423,
     'missing node not asked for again': 72,
+    'given node forgotten by a list': 6_387_570,
     'told changes not compared': 6_000_122,
     'dead reader waited for': 6_000_912,
     'delete by a short or empty list': 7,

@@ -105,6 +105,38 @@ def test_list_replaces_all_but_held_nodes() -> None:
     assert unheld.take_due(WIDER, 99.0) == {}
 
 
+def test_given_node_is_awaited_until_two_lists_lack_it() -> None:
+    """It may have been given while the first one was read."""
+    unheld = UnheldNodes()
+    unheld.mark_given([N1])
+    unheld.reset_from_list({}, held=())
+    assert unheld.is_awaited(N1)
+    unheld.reset_from_list({}, held=())
+    assert not unheld.is_awaited(N1)
+    unheld.mark_missing(N1)
+    assert not unheld.is_awaited(N1)
+
+
+def test_given_node_that_a_list_has_is_awaited_if_it_is_denied_then() -> None:
+    """Ironic answers 404 for it after the list and before the next pass."""
+    unheld = UnheldNodes()
+    unheld.mark_given([N1])
+    unheld.reset_from_list({N1: FACTS}, held=())
+    assert not unheld.is_awaited(N1)
+    unheld.mark_missing(N1)
+    assert unheld.is_awaited(N1)
+
+
+def test_node_that_is_given_again_is_awaited_anew() -> None:
+    """The list that lacked it was before."""
+    unheld = UnheldNodes()
+    unheld.mark_given([N1])
+    unheld.reset_from_list({}, held=())
+    unheld.mark_given([N1])
+    unheld.reset_from_list({}, held=())
+    assert unheld.is_awaited(N1)
+
+
 def test_node_that_nobody_took_between_two_lists_is_found_by_name() -> None:
     """A host with a row under another uuid would have taken it otherwise."""
     unheld = UnheldNodes()
