@@ -9,7 +9,7 @@ everything that Nova does only for hypervisors.
 The method resolution order is IronicComputeManager, ForwardsBuilds,
 PeriodicTasks, UnsupportedOperations, RefusedRebuilds, RepeatedDeploys,
 BuildMessages, DropsStaleMessages, RepeatedDeletes, RepeatedShelving,
-NamesNetworkRefusals, Nova's ComputeManager.
+NamesNetworkRefusals, FreesFailedUnshelves, Nova's ComputeManager.
 ForwardsBuilds comes before all handlers, because it forwards a build to
 another host before any other class handles the message. DropsStaleMessages
 comes after them, because most of its methods call Nova's handlers directly: a
@@ -17,9 +17,9 @@ handler of a later class would be bypassed. UnsupportedOperations therefore
 precedes DropsStaleMessages, so that it can refuse a rebuild or a rescue before
 Nova handles it. RepeatedDeploys precedes it, too, because it puts a server
 back before its message would count as stale. PeriodicTasks overrides only the
-power sync, and RefusedRebuilds, RepeatedDeletes, RepeatedShelving and
-NamesNetworkRefusals only a step of Nova's build, rebuild, delete and shelving,
-so their places among these classes do not matter.
+power sync, and RefusedRebuilds and those after DropsStaleMessages only a step
+of Nova's build, rebuild, delete, shelving or unshelving, so their places among
+these classes do not matter.
 
 Importing this module freezes the intervals of Nova's periodic tasks, so it
 must be imported after the configuration was read; entry points name it as a
@@ -45,6 +45,7 @@ from ironic_compute.manager.allocation_deletes import repeat_deletes
 from ironic_compute.manager.build_forwarding import ForwardsBuilds
 from ironic_compute.manager.confirmed_rpcapi import ConfirmedComputeAPI
 from ironic_compute.manager.deletes import RepeatedDeletes
+from ironic_compute.manager.failed_unshelves import FreesFailedUnshelves
 from ironic_compute.manager.misdirected_messages import MessageForwarder
 from ironic_compute.manager.network_refusals import NamesNetworkRefusals
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
@@ -106,6 +107,7 @@ class IronicComputeManager(
     RepeatedDeletes,
     RepeatedShelving,
     NamesNetworkRefusals,
+    FreesFailedUnshelves,
 ):
     """Nova's ComputeManager for one host and its held nodes.
 

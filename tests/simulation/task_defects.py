@@ -51,6 +51,13 @@ class UnshelvesOnTheFormerNode(Manager):
         return False
 
 
+class KeepsAllocations(Manager):
+    """The node of a failed unshelve stays allocated."""
+
+    def _free_allocation(self, context: Any, instance: Any) -> None:
+        pass
+
+
 class RebuildsAgain(InterruptedTasks):
     """A rebuild is begun again although Ironic already deploys."""
 
@@ -78,6 +85,7 @@ MAKEUPS: dict[str, Makeup] = {
     ),
     'request ended while its message waits': with_parts(manager=WaitsUnseen),
     'unshelve on a former node': with_parts(manager=UnshelvesOnTheFormerNode),
+    'failed unshelve keeps its node': with_parts(manager=KeepsAllocations),
     'interrupted rebuild begun again': with_parts(resume=RebuildsAgain),
     'interrupted stop forgotten': with_parts(resume=LeavesStops),
 }
@@ -86,6 +94,7 @@ SEEDS: dict[str, int] = {
     'redelivered request dropped beside another': 5228375,
     'request ended while its message waits': 6347450,
     'unshelve on a former node': 5260778,
+    'failed unshelve keeps its node': 6387534,
     'interrupted rebuild begun again': 1034,
     'interrupted stop forgotten': 1083,
 }

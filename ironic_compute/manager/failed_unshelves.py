@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unshelves that fail: the node of the server is free for others again.
+
+nova-scheduler allocates a node to a server before its host unshelves it. Nova
+deletes this allocation if the claim or the deploy fails, but not if a step
+before them does, such as the first save of the server's record
+(``ComputeManager._unshelve_instance``). The node would stay allocated to a
+server that has none.
+
+Importing this module imports Nova's manager; see ``compute_manager``.
+"""
+
+from typing import Any
+
+from nova import context as nova_context
+from nova import exception as nova_exception
+from nova import objects
+from nova.compute import manager as nova_manager
+from nova.compute import task_states, vm_states
+from oslo_utils import excutils
+
+from hashring.clock import Clock
+from hashring.ring import Host
+from ironic_compute.manager.retries import retried, while_kept
+
+_UNSHELVING = frozenset({task_states.UNSHELVING, task_states.SPAWNING})
+
+
+class FreesFailedUnshelves(nova_manager.ComputeManager):
+    """Nova's ComputeManager, whose failed unshelves leave no allocation."""
+
+    clock: Clock
+    host: Host
+    reportclient: Any
+
+    def _unshelve_instance(
+        self, context: Any, instance: Any, *args: Any
+    ) -> None:
+        """Unshelve a server; delete its allocation if that fails."""
+        try:
+            super()._unshelve_instance(context, instance, *args)
+        except Exception:
+            with excutils.save_and_reraise_exception():
+                self._free_allocation(context, instance)
+
+    @retried(
+        'The unshelve of server %(server)s has failed, and its allocation '
+        'cannot be deleted yet: %(error)s',
+        while_kept,
+    )
+    def _free_allocation(self, context: Any, instance: Any) -> None:
+        """Delete the allocation of a server that is still shelved.
+
+        Blocks until nova-conductor and Placement answer. If the unshelve
+        failed because another request has the server now, the allocation may
+        be that of this request.
+        """
+        if self._is_unshelving(instance.uuid):
+            self.reportclient.delete_allocation_for_instance(
+                context, instance.uuid, force=True
+            )
+
+    def _is_unshelving(self, server: str) -> bool:
+        """Read whether a server is still being unshelved here.
+
+        Its Instance object has changes that Nova will save.
+        """
+        context = nova_context.get_admin_context()
+        try:
+            current = objects.Instance.get_by_uuid(context, server)
+        except nova_exception.InstanceNotFound:
+            return False
+        return (
+            current.vm_state == vm_states.SHELVED_OFFLOADED
+            and current.task_state in _UNSHELVING
+            and current.host in (None, self.host)
+        )

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A failed unshelve leaves no allocation."""
+
+import types
+from typing import Any
+
+import oslo_messaging
+import pytest
+from nova import exception as nova_exception
+from nova import objects
+from nova.compute import manager as nova_manager
+from nova.compute import task_states, vm_states
+
+from ironic_compute.delivery import Delivery
+from ironic_compute.manager.failed_unshelves import FreesFailedUnshelves
+from tests.fakes.clock import ManualClock
+
+SERVER = types.SimpleNamespace(uuid='s1')
+NO_ANSWER = oslo_messaging.MessagingTimeout('no answer')
+
+
+class _Manager(FreesFailedUnshelves):
+    """The manager of host c1."""
+
+    def __init__(self) -> None:
+        self.host: Any = 'c1'
+        self.clock = ManualClock()
+        self.freed: list[str] = []
+        self.reportclient = types.SimpleNamespace(
+            delete_allocation_for_instance=lambda context, server, force: (
+                self.freed.append(server)
+            )
+        )
+
+
+@pytest.fixture(autouse=True)
+def fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first save of Nova's unshelve has no answer."""
+
+    def fail(self: Any, context: Any, instance: Any, *_: Any) -> None:
+        raise NO_ANSWER
+
+    monkeypatch.setattr(
+        nova_manager.ComputeManager, '_unshelve_instance', fail
+    )
+
+
+def _unshelve(
+    monkeypatch: pytest.MonkeyPatch, *answers: dict[str, Any] | Exception
+) -> list[str]:
+    """Unshelve a server whose record is read so; return what is freed."""
+    left = iter(answers)
+
+    def read(context: Any, server: str) -> Any:
+        answer = next(left)
+        if isinstance(answer, Exception):
+            raise answer
+        return types.SimpleNamespace(**_shelved(**answer))
+
+    monkeypatch.setattr(objects.Instance, 'get_by_uuid', read)
+    manager = _Manager()
+    with (
+        Delivery(lambda: None, False).handled(),
+        pytest.raises(oslo_messaging.MessagingTimeout) as raised,
+    ):
+        manager._unshelve_instance('ctx', SERVER, 'image')
+    assert raised.value is NO_ANSWER
+    return manager.freed
+
+
+def _shelved(**fields: Any) -> dict[str, Any]:
+    return {
+        'vm_state': vm_states.SHELVED_OFFLOADED,
+        'task_state': task_states.SPAWNING,
+        'host': None,
+        **fields,
+    }
+
+
+@pytest.mark.parametrize(
+    'fields',
+    [{}, {'host': 'c1'}, {'task_state': task_states.UNSHELVING}],
+)
+def test_allocation_of_a_failed_unshelve_is_deleted(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nova deletes it only if the claim or the deploy has failed."""
+    assert _unshelve(monkeypatch, fields) == ['s1']
+
+
+def test_failed_unshelve_waits_until_the_record_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """nova-conductor, which has not answered before, may still be away."""
+    assert _unshelve(monkeypatch, NO_ANSWER, NO_ANSWER, {}) == ['s1']
+
+
+@pytest.mark.parametrize(
+    'answer',
+    [
+        {'host': 'c2'},
+        {'task_state': None},
+        {'task_state': task_states.DELETING},
+        {'vm_state': vm_states.ACTIVE, 'host': 'c1'},
+        nova_exception.InstanceNotFound(instance_id='s1'),
+    ],
+)
+def test_allocation_of_another_request_is_left_alone(
+    answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server was unshelved or deleted by it."""
+    assert _unshelve(monkeypatch, answer) == []
