@@ -29,9 +29,9 @@ class SavedPool:
         :param longest_term_s: ``LeaseTerms.longest_s``
         """
         state = self._state
-        # The known hosts come after marks and term, because this process may be
-        # killed after each write: a forgotten host must not come back, and a
-        # host must not be adopted before the term of its holder has ended.
+        # The known hosts come after marks and term, because this process may
+        # be killed after each write: a forgotten host must not come back, and
+        # none must be adopted before the term of its holder has ended.
         if pool.marks != self.marks and state.write_marks(pool.marks):
             self.marks = pool.marks
         is_longest = longest_term_s == self.longest_term_s
