@@ -22,6 +22,7 @@ from oslo_utils import excutils
 from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.manager.retries import retried, while_kept
+from resource_tracker.node import NodeId
 
 _UNSHELVING = frozenset({task_states.UNSHELVING, task_states.SPAWNING})
 
@@ -33,29 +34,44 @@ class FreesFailedUnshelves(nova_manager.ComputeManager):
     host: Host
     reportclient: Any
 
+    def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
+        """Return the nodes on which a server has an allocation."""
+        raise NotImplementedError
+
     def _unshelve_instance(
-        self, context: Any, instance: Any, *args: Any
+        self,
+        context: Any,
+        instance: Any,
+        image: Any,
+        filter_properties: Any,
+        node: Any,
+        *args: Any,
     ) -> None:
         """Unshelve a server; delete its allocation if that fails."""
+        rest = image, filter_properties, node, *args
         try:
-            super()._unshelve_instance(context, instance, *args)
+            super()._unshelve_instance(context, instance, *rest)
         except Exception:
             with excutils.save_and_reraise_exception():
-                self._free_allocation(context, instance)
+                self._free_allocation(context, instance, node)
 
     @retried(
         'The unshelve of server %(server)s has failed, and its allocation '
         'cannot be deleted yet: %(error)s',
         while_kept,
     )
-    def _free_allocation(self, context: Any, instance: Any) -> None:
+    def _free_allocation(
+        self, context: Any, instance: Any, node: str | None
+    ) -> None:
         """Delete the allocation of a server that is still shelved.
 
         Blocks until nova-conductor and Placement answer. If the unshelve
         failed because another request has the server now, the allocation may
         be that of this request.
         """
-        if self._is_unshelving(instance.uuid):
+        if not self._is_unshelving(instance.uuid):
+            return
+        if node in self.list_allocated_nodes(context, instance.uuid):
             self.reportclient.delete_allocation_for_instance(
                 context, instance.uuid, force=True
             )

@@ -54,7 +54,7 @@ class UnshelvesOnTheFormerNode(Manager):
 class KeepsAllocations(Manager):
     """The node of a failed unshelve stays allocated."""
 
-    def _free_allocation(self, context: Any, instance: Any) -> None:
+    def _free_allocation(self, *request: Any) -> None:
         pass
 
 

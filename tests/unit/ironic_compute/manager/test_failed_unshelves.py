@@ -13,6 +13,7 @@ from nova.compute import task_states, vm_states
 
 from ironic_compute.delivery import Delivery
 from ironic_compute.manager.failed_unshelves import FreesFailedUnshelves
+from resource_tracker.node import NodeId
 from tests.fakes.clock import ManualClock
 
 SERVER = types.SimpleNamespace(uuid='s1')
@@ -22,7 +23,8 @@ NO_ANSWER = oslo_messaging.MessagingTimeout('no answer')
 class _Manager(FreesFailedUnshelves):
     """The manager of host c1."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: str) -> None:
+        self._node = NodeId(node)
         self.host: Any = 'c1'
         self.clock = ManualClock()
         self.freed: list[str] = []
@@ -31,6 +33,9 @@ class _Manager(FreesFailedUnshelves):
                 self.freed.append(server)
             )
         )
+
+    def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
+        return [self._node]
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +51,14 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _unshelve(
-    monkeypatch: pytest.MonkeyPatch, *answers: dict[str, Any] | Exception
+    monkeypatch: pytest.MonkeyPatch,
+    *answers: dict[str, Any] | Exception,
+    allocated: str = 'n1',
 ) -> list[str]:
-    """Unshelve a server whose record is read so; return what is freed."""
+    """Unshelve a server on n1; return what is freed.
+
+    :param answers: the fields of its record, each time when it is read
+    """
     left = iter(answers)
 
     def read(context: Any, server: str) -> Any:
@@ -58,12 +68,12 @@ def _unshelve(
         return types.SimpleNamespace(**_shelved(**answer))
 
     monkeypatch.setattr(objects.Instance, 'get_by_uuid', read)
-    manager = _Manager()
+    manager = _Manager(allocated)
     with (
         Delivery(lambda: None, False).handled(),
         pytest.raises(oslo_messaging.MessagingTimeout) as raised,
     ):
-        manager._unshelve_instance('ctx', SERVER, 'image')
+        manager._unshelve_instance('ctx', SERVER, 'image', {}, 'n1')
     assert raised.value is NO_ANSWER
     return manager.freed
 
@@ -110,3 +120,10 @@ def test_allocation_of_another_request_is_left_alone(
 ) -> None:
     """The server was unshelved or deleted by it."""
     assert _unshelve(monkeypatch, answer) == []
+
+
+def test_node_of_a_newer_unshelve_stays_allocated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The message that failed was an older one."""
+    assert _unshelve(monkeypatch, {}, allocated='n2') == []
