@@ -257,7 +257,7 @@ SEEDS: Mapping[str, int] = {
     'server moved during its delete': 1030,
     'message handled during a move': 3188,
     'forward without follow': 1055,
-    'servers left on a drained host': 1000,
+    'servers left on a drained host': 1031,
     'host retired with servers': 1200,
     'agent of a retired host not told': 1200,
     'adopted host retired beside its agent': 2826,
