@@ -34,12 +34,15 @@ class SavedPool:
         # none must be adopted before the term of its holder has ended.
         if pool.marks != self.marks and state.write_marks(pool.marks):
             self.marks = pool.marks
-        is_longest = longest_term_s == self.longest_term_s
-        if not is_longest and state.write_longest_term(longest_term_s):
+        if longest_term_s != self.longest_term_s and state.write_longest_term(
+            longest_term_s
+        ):
             self.longest_term_s = longest_term_s
         if pool.known != self.known and state.write_known(pool.known):
             self.known = pool.known
         confirmed = pool.confirmed_mappings
-        has_all = confirmed == self.confirmed_mappings
-        if not has_all and state.write_confirmed_mappings(confirmed):
+        if (
+            confirmed != self.confirmed_mappings
+            and state.write_confirmed_mappings(confirmed)
+        ):
             self.confirmed_mappings = confirmed
