@@ -86,8 +86,13 @@ class FreesFailedUnshelves(nova_manager.ComputeManager):
             current = objects.Instance.get_by_uuid(context, server)
         except nova_exception.InstanceNotFound:
             return False
-        return (
-            current.vm_state == vm_states.SHELVED_OFFLOADED
-            and current.task_state in _UNSHELVING
-            and current.host in (None, self.host)
-        )
+        is_waiting = current.task_state in _UNSHELVING
+        return is_waiting and is_shelved(current, self.host)
+
+
+def is_shelved(instance: Any, host: Host) -> bool:
+    """Return whether a server is shelved, and of no other host already."""
+    return (
+        instance.vm_state == vm_states.SHELVED_OFFLOADED
+        and instance.host in (None, host)
+    )

@@ -18,7 +18,7 @@ Importing this module imports Nova's manager; see ``compute_manager``.
 from collections.abc import Callable
 from typing import Any
 
-from nova.compute import task_states, vm_states
+from nova.compute import task_states
 from oslo_log import log as logging
 
 from hashring.clock import Clock
@@ -26,6 +26,7 @@ from hashring.ring import Host
 from ironic_compute import delivery
 from ironic_compute.manager import stale_messages
 from ironic_compute.manager.build_messages import BuildMessages
+from ironic_compute.manager.failed_unshelves import is_shelved
 from ironic_compute.manager.retries import retried, while_kept
 from ironic_compute.manager.unsupported import rebuild_request
 from ironic_compute.nodes import records
@@ -63,11 +64,8 @@ class RepeatedDeploys(BuildMessages):
         )
 
     def _is_begun_unshelve(self, instance: Any) -> bool:
-        return (
-            instance.vm_state == vm_states.SHELVED_OFFLOADED
-            and instance.task_state == task_states.SPAWNING
-            and instance.host in (None, self.host)
-        )
+        is_begun = instance.task_state == task_states.SPAWNING
+        return is_begun and is_shelved(instance, self.host)
 
     def undo_interrupted_unshelve(self, context: Any, instance: Any) -> bool:
         """Undo an unshelve that an earlier worker of this host has begun.
