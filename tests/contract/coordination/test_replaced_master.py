@@ -62,7 +62,9 @@ def test_replaced_master_keeps_no_lease(sentinel: RedisSentinel) -> None:
         group.heartbeat()
     began_s = CLOCK.now_s()
     persist(group.heartbeat)
-    assert CLOCK.now_s() - began_s < 10.0
+    # Sentinel may take its `failover-timeout` to give the new master a
+    # replica; what must not pass meanwhile is the term of the lease.
+    assert CLOCK.now_s() - began_s < TERM_S
     assert group.owns_lock(HOST)
     assert not join(sentinel).try_lock(HOST)
     group.close(leave=True, timeout_s=5.0)
