@@ -77,6 +77,12 @@ _TASKS: tuple[frozenset[str], ...] = (
 # server has another task when it begins.
 _UNSHELVE = 'unshelve_instance'
 
+# The second one: the server was deleted after `Instance.refresh` had read its
+# record, and before it read the cache of its networks.
+_DELETED = (
+    nova_exception.InstanceNotFound,
+    nova_exception.InstanceInfoCacheNotFound,
+)
 # The Instance fields that the conductor sets in a message and does not save.
 _UNSAVED = ('availability_zone',)
 
@@ -123,7 +129,7 @@ def refresh(instance: Any, clock: Clock) -> bool:
     changes = instance.obj_get_changes()
     try:
         read_until_answered(instance.refresh, instance.uuid, clock)
-    except nova_exception.InstanceNotFound:
+    except _DELETED:
         return False
     for name in changes.keys() & _UNSAVED:
         setattr(instance, name, changes[name])

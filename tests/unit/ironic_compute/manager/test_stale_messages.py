@@ -117,6 +117,19 @@ def test_message_waits_until_the_record_of_its_server_can_be_read(
     assert caplog.text.count('waits until Nova answers') == 2
 
 
+def test_message_ends_if_its_server_is_deleted_while_it_is_read() -> None:
+    """Its handler raised, since only the cache of its networks was gone."""
+
+    class Uncached(_Task):
+        def refresh(self) -> None:
+            raise nova_exception.InstanceInfoCacheNotFound(
+                instance_uuid=self.uuid
+            )
+
+    server = Uncached(uuid='s1', then=None)
+    assert not stale_messages.refresh(server, ManualClock())
+
+
 def test_delete_cancels_the_build_of_its_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
