@@ -47,13 +47,18 @@ class FreesFailedUnshelves(nova_manager.ComputeManager):
         node: Any,
         *args: Any,
     ) -> None:
-        """Unshelve a server; delete its allocation if that fails."""
+        """Unshelve a server; delete its allocation if that fails.
+
+        A deployed server keeps its allocation, even if it could not be saved:
+        Nova's ``reverts_task_state`` saves that it is active.
+        """
         rest = image, filter_properties, node, *args
         try:
             super()._unshelve_instance(context, instance, *rest)
         except Exception:
             with excutils.save_and_reraise_exception():
-                self._free_allocation(context, instance, node)
+                if instance.vm_state != vm_states.ACTIVE:
+                    self._free_allocation(context, instance, node)
 
     @retried(
         'The unshelve of server %(server)s has failed, and its allocation '

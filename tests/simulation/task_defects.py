@@ -59,6 +59,26 @@ class KeepsAllocations(Manager):
         pass
 
 
+class FreesDeployed(Manager):
+    """An unshelve that fails after its deploy loses its allocation."""
+
+    def _unshelve_instance(
+        self,
+        context: Any,
+        instance: Any,
+        image: Any,
+        properties: Any,
+        node: Any,
+        *rest: Any,
+    ) -> None:
+        request = image, properties, node, *rest
+        try:
+            super()._unshelve_instance(context, instance, *request)
+        except Exception:
+            self._free_allocation(context, instance, node)
+            raise
+
+
 class RebuildsAgain(InterruptedTasks):
     """A rebuild is begun again although Ironic already deploys."""
 
@@ -87,6 +107,7 @@ MAKEUPS: dict[str, Makeup] = {
     'request ended while its message waits': with_parts(manager=WaitsUnseen),
     'unshelve on a former node': with_parts(manager=UnshelvesOnTheFormerNode),
     'failed unshelve keeps its node': with_parts(manager=KeepsAllocations),
+    'deployed server loses its allocation': with_parts(manager=FreesDeployed),
     'interrupted rebuild begun again': with_parts(resume=RebuildsAgain),
     'interrupted stop forgotten': with_parts(resume=LeavesStops),
 }
@@ -96,6 +117,7 @@ SEEDS: dict[str, int] = {
     'request ended while its message waits': 6347450,
     'unshelve on a former node': 6504299,
     'failed unshelve keeps its node': 6387534,
+    'deployed server loses its allocation': 6522285,
     'interrupted rebuild begun again': 1034,
     'interrupted stop forgotten': 1083,
 }

@@ -16,7 +16,6 @@ from ironic_compute.manager.failed_unshelves import FreesFailedUnshelves
 from resource_tracker.node import NodeId
 from tests.fakes.clock import ManualClock
 
-SERVER = types.SimpleNamespace(uuid='s1')
 NO_ANSWER = oslo_messaging.MessagingTimeout('no answer')
 
 
@@ -54,10 +53,12 @@ def _unshelve(
     monkeypatch: pytest.MonkeyPatch,
     *answers: dict[str, Any] | Exception,
     allocated: str = 'n1',
+    vm_state: str = vm_states.SHELVED_OFFLOADED,
 ) -> list[str]:
     """Unshelve a server on n1; return what is freed.
 
     :param answers: the fields of its record, each time when it is read
+    :param vm_state: what Nova has set in its Instance, and not saved
     """
     left = iter(answers)
 
@@ -73,7 +74,8 @@ def _unshelve(
         Delivery(lambda: None, False).handled(),
         pytest.raises(oslo_messaging.MessagingTimeout) as raised,
     ):
-        manager._unshelve_instance('ctx', SERVER, 'image', {}, 'n1')
+        server = types.SimpleNamespace(uuid='s1', vm_state=vm_state)
+        manager._unshelve_instance('ctx', server, 'image', {}, 'n1')
     assert raised.value is NO_ANSWER
     return manager.freed
 
@@ -120,6 +122,14 @@ def test_allocation_of_another_request_is_left_alone(
 ) -> None:
     """The server was unshelved or deleted by it."""
     assert _unshelve(monkeypatch, answer) == []
+
+
+def test_deployed_server_keeps_its_allocation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The save that had no answer is repeated when the request ends."""
+    freed = _unshelve(monkeypatch, {}, vm_state=vm_states.ACTIVE)
+    assert freed == []
 
 
 def test_node_of_a_newer_unshelve_stays_allocated(
