@@ -42,6 +42,12 @@ class BackendUnavailable(HashringError, Retriable):
                 'renew its certificate, or correct the one of its issuer in '
                 'the URL'
             )
+        if 'ALERT' in str(self) and 'CERTIFICATE' in str(self):
+            # etcd; Redis and ZooKeeper only end the connection.
+            return (
+                'name a client certificate that it accepts in the URL: '
+                'cert_cert=FILE&cert_key=FILE'
+            )
         if 'Service Unavailable' in str(self):
             # etcd's gateway runs, and cannot connect to etcd.
             return 'look into its log'

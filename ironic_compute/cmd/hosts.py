@@ -14,7 +14,7 @@ import oslo_messaging
 from cliff import command
 
 from hashring import backend, membership
-from hashring.group import Member
+from hashring.group import Member, MemberState
 from hashring.ring import Host
 from ironic_compute.agent.groups import describe_pool, group_name
 from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
@@ -254,10 +254,31 @@ def own_pool() -> str:
 
 def read_pools() -> dict[str, tuple[Member, ...]]:
     """Read the agents of all pools from the coordination backend."""
-    return membership.read_pools(
+    pools = membership.read_pools(
         CONF.coordination.backend_url,
         term_s=CONF.coordination.lease_term_s,
         timeout_s=BACKEND_TIMEOUT_S,
+    )
+    return {pool: without_ended(members) for pool, members in pools.items()}
+
+
+def without_ended(members: Iterable[Member]) -> tuple[Member, ...]:
+    """Leave out the ended process of each agent that has started again.
+
+    An agent that restarts leaves its record behind, which keeps its hosts for
+    its successor; it is there until its lease has ended.
+    """
+    members = tuple(members)
+    up = {
+        (member.home, member.machine)
+        for member in members
+        if member.state is MemberState.UP
+    }
+    return tuple(
+        member
+        for member in members
+        if member.state is not MemberState.RESTARTING
+        or (member.home, member.machine) not in up
     )
 
 

@@ -4,6 +4,8 @@
 import inspect
 import os
 
+import pytest
+
 from hashring import errors
 
 
@@ -33,3 +35,18 @@ def test_every_error_has_one_base_class() -> None:
 def test_exit_status_of_a_wrong_configuration_is_that_of_sysexits() -> None:
     """A service manager knows the status from sysexits.h."""
     assert errors.EX_CONFIG == os.EX_CONFIG
+
+
+@pytest.mark.parametrize(
+    ('reason', 'cure'),
+    [
+        ('[SSL: SSLV3_ALERT_BAD_CERTIFICATE] sslv3 alert', 'cert_cert='),
+        ('[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13', 'cert_cert='),
+        ('[SSL: CERTIFICATE_VERIFY_FAILED] expired', 'renew its certificate'),
+        ('503 Server Error: Service Unavailable', 'look into its log'),
+        ('Connection refused', 'check that it runs'),
+    ],
+)
+def test_cure_follows_from_the_reason(reason: str, cure: str) -> None:
+    """A backend that demands a certificate was said to be out of reach."""
+    assert cure in errors.BackendUnavailable(reason).cure

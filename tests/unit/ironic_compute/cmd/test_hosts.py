@@ -6,7 +6,7 @@ from typing import Any
 import oslo_messaging
 import pytest
 
-from hashring.group import Boot, Member
+from hashring.group import Boot, Member, MemberState
 from hashring.ring import Host
 from ironic_compute.cmd import hosts
 from ironic_compute.cmd.nova_access import NovaRefused
@@ -132,3 +132,15 @@ def test_pool_without_a_daemon_is_an_error_that_names_the_others() -> None:
     with pytest.raises(NovaRefused, match=r'redis://r1 .*daemons of: no pool'):
         hosts.members_of(MINE, {}, url)
     assert hosts.members_of(MINE, POOLS, url) == POOLS[MINE]
+
+
+def test_ended_process_is_not_shown_beside_its_successor() -> None:
+    """`pool show` named the daemon twice, `pool doctor` as stopping."""
+    ended, alone = (
+        Member(host, Boot('b1'), machine='m1', state=MemberState.RESTARTING)
+        for host in (C1, C3)
+    )
+    again = Member(C1, Boot('b4'), machine='m1')
+    elsewhere = Member(C3, Boot('b5'), machine='m2')
+    members = (ended, again, alone, elsewhere)
+    assert hosts.without_ended(members) == (again, alone, elsewhere)
