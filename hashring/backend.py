@@ -154,6 +154,7 @@ class Backend:
     :param path: the directory of a file backend; '' for the others
     :param servers: all servers that the URL names, of a backend that has
         several: members of etcd, servers of ZooKeeper, or Sentinels
+    :param term_s: the lease term in seconds
     """
 
     url: str = dataclasses.field(repr=False)
@@ -161,6 +162,7 @@ class Backend:
     traits: Traits
     path: str
     servers: Sequence[Server] = ()
+    term_s: float = 0.0
 
     @property
     def has_sentinel(self) -> bool:
@@ -233,7 +235,7 @@ def parse(url: str, *, term_s: float) -> Backend:
     full = urllib.parse.urlunsplit(parts._replace(query=query))
     path = parts.path if parts.scheme == 'file' else ''
     servers = _servers(parts)
-    return Backend(full, parts.scheme, kind.traits, path, servers)
+    return Backend(full, parts.scheme, kind.traits, path, servers, term_s)
 
 
 def _kind(scheme: str) -> _Kind:

@@ -16,6 +16,11 @@ A client that requests a lock adds a znode to the lock's queue. kazoo ignores a
 failure to delete that znode after a refused request; then no client behind it
 gets the lock until the session ends.
 
+The servers decide how long a session lasts: 20 of their ticks at most, or
+``maxSessionTimeout``. If that is less than the lease term, another agent gets
+the locks of an agent that is cut off and whose lease is still in force. So no
+request is made in such a session.
+
 `hashring.membership` alone uses this module. It reads private attributes of
 tooz and kazoo, and no other module reads those:
 ``tests/contract/coordination/test_private_attributes.py`` fails when a
@@ -24,6 +29,7 @@ release of either library drops or renames one.
 
 import contextlib
 import logging as python_logging
+import math
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -31,6 +37,7 @@ from typing import Any
 
 from oslo_log import log as logging
 
+from hashring import errors
 from hashring.adapter import Adapter
 from hashring.backend import REQUEST_TIMEOUT_S, Backend, Credentials
 
@@ -57,16 +64,55 @@ class ZooKeeperAdapter(Adapter):
         self._timeout_s = timeout_s
         # Refused locks whose queue this agent must leave.
         self._refused: list[Any] = []
+        # How long the present session lasts without a word of this agent.
+        self._session_s = math.inf
         shorten_connecting(driver)
+        self._note_sessions(driver)
         if backend.credentials is not None:
             hide_in_log(driver, backend.credentials)
+
+    def _note_sessions(self, driver: Any) -> None:
+        """Note how long each session lasts that kazoo opens from now on."""
+        connection = driver._coord._connection
+        connect = connection._connect
+
+        def connect_and_note(*args: Any) -> Any:
+            read_timeout_ms, connect_timeout_ms = connect(*args)
+            # kazoo waits for an answer for two thirds of a session.
+            self._session_s = read_timeout_ms * 1.5 / 1000
+            return read_timeout_ms, connect_timeout_ms
+
+        connection._connect = connect_and_note
+
+    def _check_session(self) -> None:
+        """Check that the session outlives a lease.
+
+        :raises BackendUnavailable: it does not
+        """
+        term_s = self._backend.term_s
+        if round(self._session_s, 3) < term_s:
+            raise errors.BackendUnavailable(
+                f'ZooKeeper ends a session after {self._session_s:g} s, '
+                f'sooner than [coordination] lease_term_s ({term_s:g}): raise '
+                f'maxSessionTimeout or tickTime in zoo.cfg, or lower '
+                f'lease_term_s'
+            )
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:
         """Leave the server if the request takes too long.
 
         A single server is not left: it would only be slower to connect anew.
+
+        :raises BackendUnavailable: the session is too short
         """
+        self._check_session()
+        with self._impatience():
+            yield
+        self._check_session()
+
+    @contextlib.contextmanager
+    def _impatience(self) -> Iterator[None]:
         if len(self._backend.servers) == 1:
             yield
             return

@@ -119,6 +119,12 @@ PRIVATE = [
         ),
         lambda attributes: '_socket' in attributes,
     ),
+    Private(
+        'kazoo',
+        '_connect',
+        'hashring/zookeeper.py',
+        lambda: _zookeeper()._coord._connection,
+    ),
     Private('tooz', '_make_client', 'hashring/redis.py', _redis),
     Private(
         'tooz',

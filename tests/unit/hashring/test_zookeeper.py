@@ -14,7 +14,7 @@ from kazoo.protocol.serialization import Auth
 from tooz import coordination
 from tooz.drivers.zookeeper import ZooKeeperLock
 
-from hashring import backend, zookeeper
+from hashring import backend, errors, zookeeper
 
 
 class Client(kazoo.client.KazooClient):  # type: ignore[misc]
@@ -73,7 +73,10 @@ class Driver:
     """tooz's driver with a connection to no server, and one record."""
 
     def __init__(self, connection: socket.socket | None = None) -> None:
-        held = types.SimpleNamespace(_socket=connection)
+        held = types.SimpleNamespace(
+            _socket=connection, _connect=self._open_session
+        )
+        self.session_s = 40.0
         self.waits_s: list[float] = []
         handler = types.SimpleNamespace(create_connection=self._connect)
         self._coord = types.SimpleNamespace(_connection=held, handler=handler)
@@ -82,6 +85,10 @@ class Driver:
 
     def _connect(self, *args: Any, timeout: float, **options: Any) -> None:
         self.waits_s.append(timeout)
+
+    def _open_session(self, host: str, ip: str, port: int) -> Any:
+        """Return the time-outs of reads and connects, as kazoo does."""
+        return self.session_s * 1000 * 2.0 / 3.0, self.session_s * 1000
 
     def heartbeat(self) -> None:
         self.reads_count += 1
@@ -129,6 +136,35 @@ def test_connecting_takes_as_long_as_a_request() -> None:
     for timeout_s in (15.0, 1.0):
         driver._coord.handler.create_connection(('h', 1), timeout=timeout_s)
     assert driver.waits_s == [backend.REQUEST_TIMEOUT_S, 1.0]
+
+
+def test_session_that_is_shorter_than_a_lease_is_not_used() -> None:
+    """Another agent would get the locks while the lease is in force."""
+    driver = Driver()
+    made = adapter(driver)
+    for session_s, is_refused in ((14.0, True), (15.0, False), (9.0, True)):
+        driver.session_s = session_s
+        connect = driver._coord._connection._connect
+        assert connect('zk1', '192.0.2.1', 2181)[1] == session_s * 1000
+        expected: Any = contextlib.nullcontext()
+        if is_refused:
+            expected = pytest.raises(
+                errors.BackendUnavailable,
+                match=f'after {session_s:g} s, .* lease_term_s .15.: raise',
+            )
+        with expected, made.request():
+            assert not is_refused, 'nothing is sent in it'
+
+
+def test_request_that_opens_a_short_session_fails() -> None:
+    """The first request connects: this agent must not join the group."""
+    driver = Driver()
+    driver.session_s = 10.0
+    with (
+        pytest.raises(errors.BackendUnavailable, match='maxSessionTimeout'),
+        adapter(driver).request(),
+    ):
+        driver._coord._connection._connect('zk1', '192.0.2.1', 2181)
 
 
 def test_password_and_its_digest_are_hidden_in_the_log(caplog: Any) -> None:
