@@ -12,7 +12,7 @@ was one of them itself. Pure.
 
 from collections.abc import Mapping
 
-from hashring.adoption import View
+from hashring.adoption import NOBODY, View
 from hashring.group import Boot
 
 # Boot -> a term, and when the newest member list still had it.
@@ -27,7 +27,8 @@ class LeaseTerms:
     :param own_s: the term of this agent in seconds; also assumed of agents of
         older releases, which do not publish theirs
     :param saved_s: the longest term that the former agent process of this
-        machine has saved, in seconds; it counts as if it was read now
+        machine has saved, in seconds; it counts as if it was in a member list
+        until the first one is read
     :param now_s: when this agent started; the clock of `update`
     """
 
@@ -35,6 +36,7 @@ class LeaseTerms:
         self, own_s: float, saved_s: float = 0.0, now_s: float = 0.0
     ) -> None:
         self._own_s = own_s
+        self._saved_s = saved_s
         self._seen: _Terms = {_FORMER: (saved_s, now_s)}
         self._heard: _Terms = {}
         self.seen_s = max(own_s, saved_s)
@@ -45,6 +47,10 @@ class LeaseTerms:
     def update(self, view: View, now_s: float) -> None:
         """Replace the member list; drop members whose term has ended since."""
         seen = {m.boot: m.lease_term_s for m in view.members}
+        if view is NOBODY:
+            # No list was read yet, and the holder may go on renewing its lease
+            # until the backend forgets it.
+            seen[_FORMER] = self._saved_s
         heard = {m.boot: m.seen_term_s for m in view.members}
         self._seen = _updated(self._seen, seen, now_s)
         self._heard = _updated(self._heard, heard, now_s)

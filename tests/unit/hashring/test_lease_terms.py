@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The longest lease term of which a holder may still act."""
 
-from hashring.adoption import View
+from hashring.adoption import NOBODY, View
 from hashring.group import Boot, Member
 from hashring.lease_terms import LeaseTerms
 from hashring.ring import Host
@@ -45,3 +45,12 @@ def test_term_that_the_former_process_has_saved_counts_once_more() -> None:
     for now_s, longest_s in ((140.0, 40.0), (140.1, 10.0)):
         terms.update(View(()), now_s)
         assert terms.longest_s == terms.seen_s == longest_s
+
+
+def test_saved_term_counts_from_the_first_list() -> None:
+    """Until then, the holder of this term may go on renewing its lease."""
+    terms = LeaseTerms(10.0, saved_s=40.0, now_s=100.0)
+    terms.update(NOBODY, 300.0)
+    for now_s, longest_s in ((340.0, 40.0), (340.1, 10.0)):
+        terms.update(View(()), now_s)
+        assert terms.longest_s == longest_s

@@ -43,6 +43,24 @@ def test_host_of_an_agent_with_a_longer_term(short_s: float) -> None:
     assert made.find_problem() is None
 
 
+@pytest.mark.parametrize('cut_s', [2.0, 20.0, 45.0, 60.0])
+def test_agent_that_reads_its_first_list_late(cut_s: float) -> None:
+    """It was started without a route; the other one renewed its lease."""
+    made = world.World(
+        1, coordination.CACHE, 2, revives=True, terms_s=(10.0, 40.0)
+    )
+    made.heal()
+    _run(made, 100.0)
+    one, two = made.machines
+    one.kill(0.5)
+    one.cut_until_s = made.now_s + cut_s
+    _run(made, cut_s)
+    made.service.forget()
+    two.cut_until_s = made.now_s + 90.0
+    _run(made, 80.0)
+    assert two.home in one.workers.live
+
+
 def _run(made: world.World, seconds: float) -> None:
     """Let time pass; each step checks safety."""
     for _ in range(int(seconds / world.STEP_S)):
