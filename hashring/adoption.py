@@ -46,11 +46,16 @@ class View:
         """Return the members that may adopt hosts.
 
         They are up, not half alive, and fail on the fewest paths; in an
-        outage for all, these are all.
+        outage for all, these are all. A member without a worker that could
+        tell fails on no path that is known; its workers may keep dying, so it
+        is not better than others.
         """
         alive = [m for m in self.up() if not m.is_half_alive]
-        least = min((len(m.failing_paths) for m in alive), default=0)
-        return tuple(m for m in alive if len(m.failing_paths) == least)
+        known = [m for m in alive if m.working_paths or m.failing_paths]
+        least = min((len(m.failing_paths) for m in known), default=0)
+        return tuple(
+            m for m in alive if m not in known or len(m.failing_paths) == least
+        )
 
     def of_home(self, home: Host) -> tuple[Member, ...]:
         """Return the members whose home host is ``home``."""

@@ -121,7 +121,8 @@ def test_leaving_agent_adopts_nothing() -> None:
 def test_agent_that_fails_on_a_path_does_not_adopt() -> None:
     """It would give the host away again."""
     sick = member(C1, failing_paths=('RabbitMQ',))
-    members = (sick, member(C2), member(C3, is_half_alive=True))
+    well = member(C2, working_paths=('RabbitMQ',))
+    members = (sick, well, member(C3, is_half_alive=True))
     for home, expected in ((C1, set()), (C2, {C4}), (C3, set())):
         made = watch(home, *members)
         hosts(made, C4, at_s=0.0)
@@ -137,3 +138,16 @@ def test_in_an_outage_for_all_hosts_are_adopted_as_ever() -> None:
     )
     hosts(made, C4, at_s=0.0)
     assert hosts(made, C4, at_s=4.0) == {C4}
+
+
+def test_agent_that_knows_no_path_is_not_better_than_others() -> None:
+    """Its workers may keep dying, while a service is away for all."""
+    broken = member(C3, serving=(), wants_home=False)
+    others = [
+        member(home, failing_paths=('Placement',), working_paths=('Ironic',))
+        for home in (C1, C2)
+    ]
+    for home in (C1, C2, C3):
+        made = watch(home, broken, *others)
+        hosts(made, C3, at_s=0.0)
+        assert hosts(made, C3, at_s=6.0) == {C3}
