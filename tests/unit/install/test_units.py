@@ -128,6 +128,8 @@ def test_daemon_has_time_to_stop(name: str) -> None:
     assert service['Type'] == 'notify'
     assert service['KillMode'] == 'mixed'
     assert service['RestartPreventExitStatus'] == '78'
+    # systemd would stop all workers when the kernel kills one of them.
+    assert service['OOMPolicy'] == 'continue'
 
 
 def test_osa_starts_the_daemon_and_not_nova_compute() -> None:
