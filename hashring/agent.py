@@ -120,6 +120,7 @@ class Agent:
             self._timing,
             self._group.traits,
             left_lock=self._saved_state.read_home_lock(home),
+            keeps_s=self._group.keeps_s,
             lease_terms=LeaseTerms(
                 self._timing.lease_term_s,
                 saved.longest_term_s,

@@ -51,6 +51,8 @@ class Assignment:
     :param left_lock: the token of the home lock that an earlier agent process
         on this machine had last; that process is certainly dead
     :param lease_terms: the lease terms that are known already
+    :param keeps_s: for how many seconds the backend keeps entries of a dead
+        process, if that is longer than the lease term
     """
 
     _home: Host
@@ -64,6 +66,8 @@ class Assignment:
         )
     )
 
+    _keeps_s: float = 0.0
+
     def __attrs_post_init__(self) -> None:
         self._presence_watch = PresenceWatch(
             self._boot, self._timing.adopt_step_s
@@ -75,7 +79,8 @@ class Assignment:
         # the lease, and the time from which it did.
         self._held_epoch = 0
         self._held_since_s = 0.0
-        wait_s = DEAD_ENTRY_TERMS * self._timing.lease_term_s
+        keeps_s = max(self._keeps_s, self._timing.lease_term_s)
+        wait_s = DEAD_ENTRY_TERMS * keeps_s
         self._duplicate_home = DuplicateHome(self._home, self._boot, wait_s)
         self._leave: events.Leave | None = None
         self._is_half_alive = False

@@ -165,6 +165,19 @@ class Backend:
     term_s: float = 0.0
 
     @property
+    def keeps_s(self) -> float:
+        """For how many seconds it keeps entries and locks of a dead member.
+
+        A file backend frees locks at once.
+        """
+        meanings = BACKENDS[self.scheme].options
+        return max(
+            float(seconds)
+            for name, seconds in self._options.items()
+            if meanings.get(name) == _TERM
+        )
+
+    @property
     def has_sentinel(self) -> bool:
         """Whether Sentinel names the server of Redis to be used."""
         return self.scheme == 'redis' and 'sentinel' in self._options

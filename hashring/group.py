@@ -210,6 +210,8 @@ class Group(Protocol):
     boot: Boot
     backend_name: str
     """Scheme and servers of the backend, without credentials."""
+    keeps_s: float
+    """For how many seconds the backend keeps entries of a dead member."""
 
     def connect(self) -> None:
         """Connect to the backend; called until it has succeeded once."""

@@ -149,6 +149,7 @@ class Membership:
         self.backend = backends.parse(url, term_s=term_s)
         self.traits = self.backend.traits
         self.backend_name = self.backend.shown
+        self.keeps_s = self.backend.keeps_s
         self._home = home
         self._group = group_id(group)
         self.boot = boot

@@ -165,6 +165,7 @@ class FakeGroup:
         self.traits = service.traits
         self.boot = boot
         self.backend_name = 'etcd3+http://etcd:2379'
+        self.keeps_s = service.term_s
         self._service = service
         self._fault = fault
         self._tokens: dict[Host, int] = {}

@@ -167,3 +167,17 @@ def test_half_alive_agent_kills_a_draining_or_paused_worker(
     kill, release = serving.handle(events.HalfAlive(True), 13.0)
     assert kill == events.Kill(C1, events.Why.HALF_ALIVE)
     assert isinstance(release, events.Release)
+
+
+def test_entry_of_a_dead_process_is_no_rival_while_the_backend_keeps_it() -> (
+    None
+):
+    """The URL may set longer time-outs than the lease term."""
+    dead = Member(C1, Boot('dead'), serving=(C1,), lease_term_s=15.0)
+    made = Assignment(C1, ME.boot, Timing(), coordination.CACHE, keeps_s=60.0)
+    ends = []
+    for now_s in (0.0, 60.0, 179.0, 180.0):
+        status = events.LeaseStatus(1e6, 1, View((ME, dead)))
+        effects = made.handle(status, now_s)
+        ends.append(any(isinstance(e, events.Abort) for e in effects))
+    assert ends == [False, False, False, True]

@@ -54,6 +54,23 @@ def test_sentinel_is_an_option_of_redis() -> None:
     assert not backend.parse('redis://h:6379', term_s=15.0).has_sentinel
 
 
+@pytest.mark.parametrize(
+    ('url', 'keeps_s'),
+    [
+        ('redis://h', 15.0),
+        ('redis://h?lock_timeout=60&socket_connect_timeout=90', 60.0),
+        ('etcd3+http://h?membership_timeout=45&timeout=90', 45.0),
+        ('zookeeper://h?timeout=30', 30.0),
+        ('file:///f', 15.0),
+    ],
+)
+def test_entries_of_a_dead_member_end_with_the_longest_term(
+    url: str, keeps_s: float
+) -> None:
+    """Time-outs of requests do not matter."""
+    assert backend.parse(url, term_s=15.0).keeps_s == keeps_s
+
+
 def test_an_operators_value_wins() -> None:
     """A time-out in the URL is kept if it is not shorter than the term."""
     found = options('etcd3+http://h?timeout=9&membership_timeout=40')
