@@ -17,6 +17,9 @@ LOG = logging.getLogger(__name__)
 
 _OVERLAP_S = timestamps.SKEW_S
 _RESOLUTION_S = 1.0
+# What another worker has read counts up to so many seconds ago by this
+# machine's clock. Half of the overlap, as the two clocks may differ.
+_COVERED_AGO_S = _OVERLAP_S / 2.0
 
 
 class Watermark:
@@ -56,9 +59,13 @@ class Watermark:
     def cover(self, stamp: str) -> None:
         """Record that another worker has read all changes before ``stamp``.
 
-        And that this worker has delivered them. ``since`` is not None.
+        And that this worker has delivered them. ``since`` is not None. If the
+        clocks of that worker and of a conductor are ahead, maybe because they
+        are on one machine, ``stamp`` is in the future, and would hide the
+        changes stamped by other clocks.
         """
-        self._covered = max(self._covered, stamp)
+        latest = timestamps.at(self._clock.wall_s() - _COVERED_AGO_S)
+        self._covered = max(self._covered, min(stamp, latest))
 
     def _log_clock_ahead(self, stamp: str) -> None:
         """Log a stamp in the future, unless the one before was as well."""

@@ -24,6 +24,8 @@ __all__ = ['conf', 'ironic', 'sink']
 N1, N2 = NodeId('n1'), NodeId('n2')
 LATER = '2026-01-01T00:00:09+00:00'
 NEXT = '2026-01-01T00:00:05+00:00'
+# Of a clock whose wall time is two minutes later than the nodes' stamps.
+START_S = 67_225_720.0
 
 
 class _Shared:
@@ -47,7 +49,7 @@ class _Feed:
 
     def __init__(self, conf: Any, ironic: Ironic, sink: Sink) -> None:
         self.shared = _Shared()
-        clock = ManualClock()
+        clock = ManualClock(START_S)
         self.feed = NodeFeed(
             conf,
             ironic,  # type: ignore[arg-type]
@@ -99,6 +101,17 @@ def test_later_list_begins_where_the_reader_goes_on(
     feed.hear(ChangesRead(feed.since, NEXT, {}))
     assert feed.hear() == 1000.0
     assert ironic.asked == [NEXT]
+
+
+def test_reader_with_a_clock_ahead_hides_nothing(
+    feed: _Feed, ironic: Ironic, sink: Sink
+) -> None:
+    """A conductor on its machine has stamped a node in the future."""
+    ahead = '2026-01-01T09:00:00+00:00'
+    feed.hear(ChangesRead(feed.since, ahead, _fingerprints(ironic)))
+    ironic.put('n2', updated_at='2026-01-01T00:02:30+00:00', maintenance=True)
+    feed.hear(ChangesRead(LATER, ahead, _fingerprints(ironic)))
+    assert sink.observed[-1].maintenance
 
 
 def test_node_with_other_facts_has_the_list_read(

@@ -114,6 +114,27 @@ def test_own_clock_that_is_behind_hides_nothing(clock):
     assert mark.since() == stamp(1)
 
 
+@pytest.mark.parametrize('lead_s', [31, 3 * HOUR_S])
+def test_clocks_of_another_machine_that_are_ahead_hide_nothing(clock, lead_s):
+    """It has a conductor, and the worker that reads for the pool."""
+    mark = Watermark(clock)
+    mark.advance_to(stamp(0), clock.now_s())
+    for passed_s in range(1, 240):
+        mark.cover(stamp(passed_s + lead_s - OVERLAP_S))
+        clock.advance(1)
+        assert stamp(passed_s) >= mark.since()
+
+
+@pytest.mark.parametrize('lead_s', [0, 20])
+def test_other_worker_is_believed_if_clocks_differ_a_little(clock, lead_s):
+    """Otherwise each of its messages would seem to begin too late."""
+    mark = Watermark(clock)
+    mark.advance_to(stamp(0), clock.now_s())
+    clock.advance(HOUR_S)
+    mark.cover(stamp(HOUR_S + lead_s - OVERLAP_S))
+    assert mark.since() == stamp(HOUR_S + lead_s - OVERLAP_S)
+
+
 def test_older_page_moves_nothing_back(clock):
     """A list whose newest stamp is older does not lower the watermark."""
     mark = Watermark(clock)
