@@ -48,11 +48,15 @@ from ironic_compute.nodes.records import (
     clear_new_mark,
 )
 from ironic_compute.ownership.drain_order import read_order
-from ironic_compute.ownership.movability import Found, why_not_movable
+from ironic_compute.ownership.movability import (
+    Found,
+    why_node_stays,
+    why_not_movable,
+)
 from ironic_compute.ownership.zone_change import change_zone
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
-from resource_tracker.node import NodeId
+from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
@@ -316,6 +320,17 @@ class Evictor:
                 f'to a cell: nova-manage cell_v2 discover_hosts --by-service'
             )
         return int(record.id)
+
+    def why_node_stays(
+        self, facts: NodeFacts, terms: Terms = _USUAL
+    ) -> str | None:
+        """Return why a node with a server is not evicted, by its facts.
+
+        It sends no request.
+        """
+        return why_node_stays(
+            facts, why_not_in_pool(self._client.pool, facts, terms.other_pool)
+        )
 
     def _find(
         self,

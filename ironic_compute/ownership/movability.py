@@ -68,12 +68,23 @@ def why_not_movable(found: Found) -> str | None:
         return busy
     if found.consumer not in (None, instance.uuid):
         return f'Server {found.consumer} is being built on node {node}'
+    return why_node_stays(facts, found.why_not_in_pool)
+
+
+def why_node_stays(
+    facts: NodeFacts, why_not_in_pool: str | None
+) -> str | None:
+    """Return why a node with a server cannot be moved, or None.
+
+    :param facts: the node in Ironic
+    :param why_not_in_pool: why the target's pool may not have the node
+    """
     if ProvisionState.parse(facts.provision_state) not in _AT_REST:
         return (
-            f'Node {node} is {facts.provision_state} in Ironic; try again '
-            f'when that has ended'
+            f'Node {facts.uuid} is {facts.provision_state} in Ironic; try '
+            f'again when that has ended'
         )
-    return found.why_not_in_pool
+    return why_not_in_pool
 
 
 def why_server_stays(

@@ -51,11 +51,22 @@ class MovePlanner:
         Blocks for some requests to Nova, and writes nothing.
         """
         targets = self._find_targets(ring)
-        servers = {node: self._server_on(node) for node in targets}
+        facts = {node: self._held_nodes.facts(node) for node in targets}
+        servers = {
+            node: None if each is None else each.instance_uuid
+            for node, each in facts.items()
+        }
         rows = self._compute_nodes.read_servers(filter(None, servers.values()))
         refused = self._check_targets(targets, servers, terms)
+        stays = {
+            node: self._evictor.why_node_stays(each, terms)
+            for node, each in facts.items()
+            if each is not None and servers[node] is not None
+        }
         return [
-            self._plan_one(node, server, targets[node], rows, refused)
+            self._plan_one(
+                node, server, targets[node], rows, refused, stays.get(node)
+            )
             for node, server in sorted(servers.items())
         ]
 
@@ -64,10 +75,6 @@ class MovePlanner:
         targets = {node: target_of(row, ring) for node, row in held.items()}
         here = self._held_nodes.host
         return {node: host for node, host in targets.items() if host != here}
-
-    def _server_on(self, node: NodeId) -> str | None:
-        facts = self._held_nodes.facts(node)
-        return None if facts is None else facts.instance_uuid
 
     def _check_targets(
         self,
@@ -95,12 +102,17 @@ class MovePlanner:
         target: Host | None,
         rows: Mapping[str, ServerRow],
         refused: Mapping[Host | None, str | None],
+        why_node_stays: str | None,
     ) -> PlannedMove:
         if server is None:
             is_free = self._held_nodes.is_free(node)
             why_not = None if is_free else f'Node {node} is being built on'
         else:
-            why_not = refused[target] or why_server_stays(
-                server, rows.get(server), self._held_nodes.host
+            why_not = (
+                refused[target]
+                or why_server_stays(
+                    server, rows.get(server), self._held_nodes.host
+                )
+                or why_node_stays
             )
         return PlannedMove(node, server, target, why_not)

@@ -262,6 +262,26 @@ def test_plan_says_why_a_node_waits(desk: Drained) -> None:
     assert desk.moved() == [S1]
 
 
+@pytest.mark.parametrize(
+    ('fields', 'reason'),
+    [
+        ({'provision_state': 'service failed'}, 'is service failed in Ironic'),
+        ({'conductor_group': 'other'}, 'has left this pool'),
+    ],
+)
+def test_plan_says_what_ironic_has_against_a_move(
+    desk: Drained, fields: dict[str, str], reason: str
+) -> None:
+    """It may last until somebody mends it, and the drain as long."""
+    desk.change_node(**fields)
+    desk.one.node_changes.node_changed(desk.cloud.nodes[desk.node])
+    (why_not,) = {m.why_not for m in desk.draining.plan() if m.server}
+    assert reason in (why_not or '')
+    desk.order()
+    desk.draining.run_round()
+    assert not desk.moved()
+
+
 def test_plan_says_that_no_host_may_take_a_server(desk: Drained) -> None:
     """The target is checked once, for all its servers."""
     desk.zone('a', 'c1', availability_zone='zone-1')
