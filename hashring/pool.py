@@ -114,8 +114,10 @@ class Pool:
         """Replace the Service records by those that a worker read from Nova.
 
         A host that one worker has read as mapped stays mapped while its
-        Service exists, even if a later record does not show the mapping,
-        because not every worker may be able to read Nova's API database.
+        Service exists and is enabled, even if a later record does not show the
+        mapping, because not every worker may be able to read Nova's API
+        database. A disabled host may be one whose retirement was ended after
+        its mapping had been deleted.
         """
         for host, newer in facts.items():
             self._facts[host] = _merged(self._facts.get(host), newer)
@@ -260,4 +262,5 @@ def _merged(older: ServiceFacts | None, newer: ServiceFacts) -> ServiceFacts:
         return newer
     if older.service_id != newer.service_id:
         return newer  # Nova has deleted the mapping with the former Service.
-    return dataclasses.replace(newer, mapped=older.mapped or newer.mapped)
+    was_mapped = older.mapped and not older.disabled
+    return dataclasses.replace(newer, mapped=newer.mapped or was_mapped)

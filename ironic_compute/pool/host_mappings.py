@@ -133,8 +133,8 @@ class HostMappings:
 
     Only one thread may call the other methods.
 
-    A mapped host stays mapped as long as it exists, so that its mapping is not
-    read again.
+    A mapped host stays mapped as long as it exists and is enabled, so that its
+    mapping is not read again.
 
     :param is_confirmed: returns whether an operator has confirmed a mapping
     :param conductor: reads a mapping through nova-conductor
@@ -173,7 +173,7 @@ class HostMappings:
         return self._api(host) if answer is Mapped.UNREADABLE else answer
 
     def forget_host(self, host: Host) -> None:
-        """Forget the mapping of a host that Nova has deleted."""
+        """Read the mapping of a host again, because it may be deleted."""
         self._mapped.discard(host)
 
     def _log_once(self, host: Host, answer: Mapped) -> None:

@@ -89,8 +89,10 @@ class ServiceDirectory:
         records = {Host(record.host): record for record in found}
         for host, former in self._records.items():
             record = records.get(host)
-            if record is None or record.id != former.id:
-                # Nova deletes the mapping together with the Service.
+            is_new = record is None or record.id != former.id
+            # Nova deletes the mapping together with the Service. A retirement
+            # deletes it before the Service, and may be ended in between.
+            if is_new or former.disabled:
                 self._mappings.forget_host(host)
         self._records = records
         # Nova compares the heartbeat in a record with the present time, so

@@ -278,6 +278,14 @@ def test_retired_home_is_known_again_when_its_agent_starts() -> None:
     assert one.known == again.known == {C1, C3}
 
 
+def test_disabled_host_may_have_lost_its_mapping() -> None:
+    """Its retirement deletes the mapping, and may be ended after that."""
+    pool = Pool(C1, [], settle_s=5.0)
+    pool.update_services({C1: dataclasses.replace(FINE, disabled=True)})
+    pool.update_services({C1: dataclasses.replace(FINE, mapped=False)})
+    assert C1 not in pool.ring.hosts
+
+
 def test_new_service_of_a_host_is_not_mapped_yet() -> None:
     """Nova has deleted the mapping together with the former Service."""
     pool = Pool(C1, [], settle_s=5.0)

@@ -63,6 +63,24 @@ def test_host_stays_up_until_the_records_are_read_again(
     assert not directory.is_up(C1)
 
 
+def test_mapping_of_a_host_that_was_disabled_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its retirement may have deleted the mapping before it was ended."""
+    records = [_record(1), _record(1), _record(1)]
+    records[1].disabled = True
+    _answer(monkeypatch, *([record] for record in records))
+    answers = iter([Mapped.YES, Mapped.NO])
+    directory = ServiceDirectory(
+        HostMappings(lambda host: False, lambda host: next(answers))
+    )
+    found = []
+    for _ in records:
+        directory.read_records()
+        found.append(directory.facts([C1])[C1].mapped)
+    assert found == [True, True, False]
+
+
 @pytest.mark.parametrize('reads', [[[1], [2]], [[1], [], [1]]])
 def test_host_with_a_new_service_is_not_mapped_any_more(
     monkeypatch: pytest.MonkeyPatch, reads: list[list[int]]
