@@ -15,6 +15,9 @@ Answer = TypeVar('Answer')
 
 # How RabbitMQ's refusals of a login, a virtual host or an exchange begin.
 _REFUSED = ('ACCESS_REFUSED', 'NOT_ALLOWED')
+# The errors of a worker that lacks a method. Those of oslo.messaging lose
+# their class on the message bus.
+_LACKS_METHOD = frozenset({'UnsupportedVersion', 'NoSuchMethod'})
 
 
 class NovaRefused(Exception):
@@ -109,14 +112,18 @@ def ask_worker(
 
     :param no_answer: a sentence that says who does not answer
     :param too_old: a sentence that says who cannot do what is requested
-    :raises NovaRefused: with one of them
+    :raises NovaRefused: with one of them, or with the worker's own error
     """
     try:
         return request()
     except oslo_messaging.MessagingTimeout as exc:
         raise NovaRefused(no_answer) from exc
-    except (
-        oslo_messaging.RemoteError,
-        oslo_messaging.UnsupportedVersion,
-    ) as exc:
+    except oslo_messaging.UnsupportedVersion as exc:
         raise NovaRefused(too_old) from exc
+    except oslo_messaging.RemoteError as exc:
+        if exc.exc_type in _LACKS_METHOD:
+            raise NovaRefused(too_old) from exc
+        raise NovaRefused(
+            f'The daemon has got an error ({exc.exc_type}: {exc.value}), so '
+            f'what was requested may be done or not; see its log'
+        ) from exc

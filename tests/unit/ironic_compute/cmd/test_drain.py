@@ -40,8 +40,15 @@ def test_refusal_of_the_worker_is_shown() -> None:
     ('error', 'sentence'),
     [
         (oslo_messaging.MessagingTimeout(), 'No daemon serves host c1'),
-        (oslo_messaging.RemoteError(), 'is of an older release'),
+        (
+            oslo_messaging.RemoteError('UnsupportedVersion'),
+            'is of an older release',
+        ),
         (oslo_messaging.UnsupportedVersion('1.3'), 'is of an older release'),
+        (
+            oslo_messaging.RemoteError('MessagingTimeout', 'no reply'),
+            r'an error \(MessagingTimeout: no reply\), so what was requested',
+        ),
     ],
 )
 def test_host_that_cannot_answer_is_named(

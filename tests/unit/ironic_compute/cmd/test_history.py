@@ -72,7 +72,7 @@ def test_moves_of_all_daemons_are_shown_newest_first() -> None:
     ('error', 'sentence'),
     [
         (oslo_messaging.MessagingTimeout(), 'c2 does not answer'),
-        (oslo_messaging.RemoteError(), 'c2 is too old'),
+        (oslo_messaging.RemoteError('UnsupportedVersion'), 'c2 is too old'),
         (oslo_messaging.UnsupportedVersion('1.6'), 'c2 is too old'),
     ],
 )

@@ -111,7 +111,10 @@ def test_unpinned_node_has_a_target(nova: Nova) -> None:
     ('answer', 'sentence'),
     [
         (oslo_messaging.MessagingTimeout(), 'does not answer; .*It may still'),
-        (oslo_messaging.RemoteError(), 'older release, which cannot pin'),
+        (
+            oslo_messaging.RemoteError('UnsupportedVersion'),
+            'older release, which cannot pin',
+        ),
         (oslo_messaging.UnsupportedVersion('1.5'), 'is of an older release'),
         (UnpinResult('c1', why_not='because'), '^because$'),
     ],

@@ -191,7 +191,10 @@ def test_lost_answer_is_said(pool: Pool) -> None:
     ('error', 'sentence'),
     [
         (oslo_messaging.MessagingTimeout(), 'No daemon serves host c1'),
-        (oslo_messaging.RemoteError(), 'cannot rebalance the pool'),
+        (
+            oslo_messaging.RemoteError('UnsupportedVersion'),
+            'cannot rebalance the pool',
+        ),
         (oslo_messaging.UnsupportedVersion('1.5'), 'is of an older release'),
     ],
 )
