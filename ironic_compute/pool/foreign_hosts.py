@@ -23,6 +23,10 @@ from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
+# Rounds of the rebalancer, of about a second each, after which a host that did
+# not answer is asked again who serves it. That takes five seconds.
+_SILENT_ROUNDS = 30
+
 
 class Answer(enum.Enum):
     """What a foreign host answers to a request for nodes."""
@@ -55,6 +59,7 @@ class ForeignHosts:
         self._wanted: dict[Host, list[NodeId]] = {}
         self._is_ours: dict[Host, bool | None] = {}
         self._too_old: set[Host] = set()
+        self._rounds_count = 0
         # Never cleared: a host that once gave nodes can do so again.
         self._giving: set[Host] = set()
         self._logged: set[tuple[Host, str]] = set()
@@ -109,8 +114,13 @@ class ForeignHosts:
     def is_stock_compute_up(self) -> bool:
         """Return whether a stock nova-compute serves nodes of the pool.
 
-        Blocks for seconds, once for each host that does not answer.
+        Blocks for seconds, now and then, for each host that does not answer.
         """
+        self._rounds_count += 1
+        if self._rounds_count % _SILENT_ROUNDS == 0:
+            # It may have been started again just then, or be hung.
+            answers = self._is_ours.items()
+            self._is_ours = {h: a for h, a in answers if a is not None}
         holding = sorted(self._example.items())
         stock = [host for host, node in holding if self._is_stock(host, node)]
         return bool(stock)

@@ -154,6 +154,25 @@ def test_host_that_does_not_answer_is_asked_again() -> None:
     assert not one.foreign.gives_nodes(STOCK)
 
 
+@pytest.mark.parametrize('is_stock', [False, True])
+def test_host_that_was_silent_is_asked_again_who_it_is(
+    *, is_stock: bool
+) -> None:
+    """It was just being started, or had too much to do."""
+    cloud = _cloud()
+    one = cloud.hosts[C1]
+    one.foreign._is_ironic_compute = lambda host: None
+    one.audit()
+    cloud.requested.clear()
+    cloud.rounds(one, 61)
+    assert cloud.requested == []
+    assert not one.foreign.is_stock_compute_up()
+    one.foreign._is_ironic_compute = lambda host: not is_stock
+    cloud.rounds(one, 91)
+    assert bool(cloud.requested) is not is_stock
+    assert one.foreign.is_stock_compute_up() is is_stock
+
+
 def test_stock_nova_compute_that_takes_a_held_node_stops_pushes() -> None:
     """The answer to the next write of the row names the new holder."""
     cloud = _cloud(STOCK)
