@@ -25,7 +25,7 @@ LOG = logging.getLogger(__name__)
 
 # Rounds of the rebalancer, of about a second each, after which a host that did
 # not answer is asked again who serves it. That takes five seconds.
-_SILENT_ROUNDS = 30
+_SILENT_ROUNDS = 60
 
 
 class Answer(enum.Enum):

@@ -168,7 +168,7 @@ def test_host_that_was_silent_is_asked_again_who_it_is(
     assert cloud.requested == []
     assert not one.foreign.is_stock_compute_up()
     one.foreign._is_ironic_compute = lambda host: not is_stock
-    cloud.rounds(one, 91)
+    cloud.rounds(one, 121)
     assert bool(cloud.requested) is not is_stock
     assert one.foreign.is_stock_compute_up() is is_stock
 
