@@ -344,6 +344,11 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         """Return why a server cannot be rescued; None if it can."""
         return self._rescue.find_obstacle(instance)
 
+    def is_rescue_begun(self, instance: Any) -> bool:
+        """Return whether Ironic rescues, or has rescued, a server's node."""
+        with as_nova_errors(instance, nova_exception.InstanceRescueFailure):
+            return self._rescue.is_begun(instance)
+
     def unrescue(self, context: Any, instance: Any, **kwargs: Any) -> None:
         """Leave the rescue ramdisk and boot the server's own system."""
         with as_nova_errors(instance, nova_exception.InstanceUnRescueFailure):

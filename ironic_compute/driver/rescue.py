@@ -6,10 +6,18 @@ from typing import Any
 from ironic_compute import errors
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.ironic_api.states import ProvisionState
-from resource_tracker.node import NodeFacts
+from resource_tracker.node import NodeFacts, NodeId
 
 # Longer than Ironic itself waits for the ramdisk before it reports a failure.
 _TIMEOUT_S = 3600.0
+
+# In these states Ironic carries the request out already.
+_UNDER_WAY = {
+    ProvisionState.RESCUE: frozenset(
+        {ProvisionState.RESCUING, ProvisionState.RESCUEWAIT}
+    ),
+    ProvisionState.ACTIVE: frozenset({ProvisionState.UNRESCUING}),
+}
 
 _FAILED = frozenset(
     {
@@ -44,6 +52,11 @@ class Rescue:
             )
         return None
 
+    def is_begun(self, instance: Any) -> bool:
+        """Return whether Ironic rescues, or has rescued, a server's node."""
+        facts = self._waiter.read_node_of(instance)
+        return _is_begun(facts, ProvisionState.RESCUE)
+
     def rescue(self, instance: Any, password: str) -> None:
         """Boot the rescue ramdisk; block until it runs.
 
@@ -70,10 +83,7 @@ class Rescue:
         if ProvisionState.parse(facts.provision_state) is wanted:
             return
         self._waiter.retry(
-            lambda: self._waiter.client.set_provision_state(
-                facts.uuid, verb, rescue_password=password
-            ),
-            on=errors.Untouched,
+            lambda: self._request_once(facts.uuid, verb, wanted, password)
         )
         self._waiter.try_read_node(facts.uuid)
         facts = self._waiter.wait_until(
@@ -86,6 +96,34 @@ class Rescue:
                 f'Ironic could not {verb} node {facts.uuid}: '
                 f'{facts.last_error}'
             )
+
+    def _request_once(
+        self,
+        node: NodeId,
+        verb: str,
+        wanted: ProvisionState,
+        password: str | None,
+    ) -> None:
+        """Request a change of mode, unless Ironic has begun it already.
+
+        An earlier worker may have sent the request, and so may an earlier try
+        whose answer was lost.
+        """
+        if _is_begun(self._waiter.read_node_once(node), wanted):
+            return
+        try:
+            self._waiter.client.set_provision_state(
+                node, verb, rescue_password=password
+            )
+        except errors.IronicComputeError:
+            if not _is_begun(self._waiter.read_node_once(node), wanted):
+                raise
+
+
+def _is_begun(facts: NodeFacts, wanted: ProvisionState) -> bool:
+    """Return whether a change of mode is under way or has ended well."""
+    state = ProvisionState.parse(facts.provision_state)
+    return state is wanted or state in _UNDER_WAY[wanted]
 
 
 def _facts_when_ended(

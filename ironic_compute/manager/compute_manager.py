@@ -9,7 +9,8 @@ everything that Nova does only for hypervisors.
 The method resolution order is IronicComputeManager, ForwardsBuilds,
 PeriodicTasks, UnsupportedOperations, RefusedRebuilds, RepeatedDeploys,
 BuildMessages, DropsStaleMessages, RepeatedDeletes, RepeatedShelving,
-NamesNetworkRefusals, FreesFailedUnshelves, Nova's ComputeManager.
+RepeatedRescues, NamesNetworkRefusals, FreesFailedUnshelves, Nova's
+ComputeManager.
 ForwardsBuilds comes before all handlers, because it forwards a build to
 another host before any other class handles the message. DropsStaleMessages
 comes after them, because most of its methods call Nova's handlers directly: a
@@ -18,7 +19,7 @@ precedes DropsStaleMessages, so that it can refuse a rebuild or a rescue before
 Nova handles it. RepeatedDeploys precedes it, too, because it puts a server
 back before its message would count as stale. PeriodicTasks overrides only the
 power sync, and RefusedRebuilds and those after DropsStaleMessages only a step
-of Nova's build, rebuild, delete, shelving or unshelving, so their places among
+of Nova's build, rebuild, delete, shelving, unshelving or rescue, so their places among
 these classes do not matter.
 
 Importing this module freezes the intervals of Nova's periodic tasks, so it
@@ -52,6 +53,7 @@ from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
 from ironic_compute.manager.refused_rebuilds import RefusedRebuilds
 from ironic_compute.manager.repeated_deploys import RepeatedDeploys
 from ironic_compute.manager.rescheduling import FreshCandidates
+from ironic_compute.manager.rescues import RepeatedRescues
 from ironic_compute.manager.shelving import RepeatedShelving
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
@@ -106,6 +108,7 @@ class IronicComputeManager(
     RepeatedDeploys,
     RepeatedDeletes,
     RepeatedShelving,
+    RepeatedRescues,
     NamesNetworkRefusals,
     FreesFailedUnshelves,
 ):
