@@ -119,9 +119,17 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             # The build runs in another thread after this method returned.
             message.keep()
             context.delivery = message
-        return super().build_and_run_instance(
-            context, instance, *args, **kwargs
-        )
+        # Its thread may wait for its turn for longer than that after which a
+        # build counts as lost.
+        context.waits = waits = contextlib.ExitStack()
+        waits.enter_context(self.in_progress.with_message(instance.uuid))
+        try:
+            return super().build_and_run_instance(
+                context, instance, *args, **kwargs
+            )
+        except BaseException:
+            waits.close()
+            raise
 
     def must_undo_build(
         self, instance: Any, filter_properties: Mapping[str, Any] | None
@@ -163,6 +171,9 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             self.in_progress.shared(instance.uuid),
             late_saves.expecting_unbuilt(instance, late_saves.RESCHEDULED),
         ):
+            waits = getattr(context, 'waits', None)
+            if waits is not None:
+                waits.close()
             if not self._must_build(context, instance, request.arguments):
                 stale_messages.drop('build_and_run_instance', instance)
                 # This result changes nothing more; FAILED would delete the

@@ -317,3 +317,46 @@ def test_build_of_a_deleted_server_frees_its_allocation() -> None:
     )
     manager.build_and_run_instance(None, _Server(uuid='s1', then=None))
     assert freed == ['s1']
+
+
+@pytest.mark.parametrize('is_begun', [True, False])
+def test_build_that_waits_for_a_thread_is_in_progress(
+    is_begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[DEFAULT] max_concurrent_builds may be lower than the builds of a host.
+
+    The build that waits has no host yet, and would count as lost.
+    """
+    begun: list[bool] = []
+
+    def begin(self: Any, context: Any, server: Any, *args: Any, **_: Any) -> None:
+        if not is_begun:
+            raise RuntimeError('cannot schedule new futures after shutdown')
+        begun.append(True)
+
+    monkeypatch.setattr(
+        nova_manager.ComputeManager, 'build_and_run_instance', begin
+    )
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        '_do_build_and_run_instance',
+        lambda *args: build_results.ACTIVE,
+    )
+    manager: Any = object.__new__(_HoldsEachNode)
+    manager.in_progress = InProgress()
+    manager.host = 'c1'
+    server = _Server(uuid='s1', vm_state=UNBUILT[0], host=None, then=UNBUILT)
+    context: Any = types.SimpleNamespace()
+    try:
+        manager.build_and_run_instance(context, server)
+    except RuntimeError:
+        assert not is_begun
+    assert _is_idle(manager.in_progress) is not is_begun
+    if is_begun:
+        manager._do_build_and_run_instance(context, server, *_ARGUMENTS)
+    assert _is_idle(manager.in_progress)
+
+
+def _is_idle(in_progress: InProgress) -> bool:
+    with in_progress.exclusive('s1') as free:
+        return free
