@@ -25,7 +25,8 @@ from typing import Any, TypeVar
 from nova import exception as nova_exception
 from nova import utils as nova_utils
 from nova.compute import manager as nova_manager
-from nova.compute import task_states
+from nova.compute import power_state, task_states
+from nova.objects import external_event
 from oslo_log import log as logging
 
 from hashring.clock import Clock
@@ -203,6 +204,35 @@ class DropsStaleMessages(nova_manager.ComputeManager):
             return
         with keeping_newer_tasks(instance, _BEGUN_REBOOTS[reboot_type]):
             super()._reboot_instance(context, instance, devices, reboot_type)
+
+    def power_update(
+        self, context: Any, instance: Any, target_power_state: str
+    ) -> None:
+        """Save the power state that Ironic has reported, if it still holds.
+
+        The message may have waited while nobody served the host. A machine
+        that was switched off and on meanwhile would be STOPPED in Nova, whose
+        power sync would then switch it off.
+        """
+        if not refresh(instance, self.clock):
+            drop('power_update', instance)
+            return
+        is_change = self._is_state_valid_for_power_update_event(
+            instance, target_power_state
+        )
+        if is_change and not self._has_power_state(
+            instance, target_power_state
+        ):
+            drop('power_update', instance)
+            return
+        super().power_update(context, instance, target_power_state)
+
+    def _has_power_state(self, instance: Any, target: str) -> bool:
+        """Read from Ironic whether a server is on or off, as an event says."""
+        is_on = target == external_event.POWER_ON
+        wanted = power_state.RUNNING if is_on else power_state.SHUTDOWN
+        info = self.driver.get_info(instance, use_cache=False)
+        return bool(info.state == wanted)
 
     def terminate_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any

@@ -8,7 +8,7 @@ import oslo_messaging
 import pytest
 from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
-from nova.compute import task_states
+from nova.compute import power_state, task_states, vm_states
 
 from ironic_compute.driver import nova_errors
 from ironic_compute.driver.cancellations import Cancellations
@@ -188,3 +188,49 @@ def test_reboot_that_another_one_has_done_is_dropped(
     # Nova calls it with the lock of the server.
     manager._reboot_instance(None, _Task(uuid='s1', then=row), None, 'HARD')
     assert len(rebooted) == reboots_count
+
+
+@pytest.mark.parametrize(
+    ('vm_state', 'is_on', 'target', 'is_saved'),
+    [
+        (vm_states.ACTIVE, False, 'POWER_OFF', True),
+        (vm_states.ACTIVE, True, 'POWER_OFF', False),
+        (vm_states.STOPPED, True, 'POWER_ON', True),
+        (vm_states.STOPPED, False, 'POWER_ON', False),
+        (vm_states.RESCUED, True, 'POWER_OFF', True),
+    ],
+)
+def test_power_event_is_saved_if_the_machine_still_is_so(
+    vm_state: str,
+    is_on: bool,
+    target: str,
+    is_saved: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova's power sync would switch a machine off that is STOPPED in Nova.
+
+    Nova itself ignores an event that does not fit the state of the server.
+    """
+    saved: list[str] = []
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        'power_update',
+        lambda self, context, instance, target: saved.append(target),
+    )
+    manager: Any = object.__new__(DropsStaleMessages)
+    manager.clock = ManualClock()
+    state = power_state.RUNNING if is_on else power_state.SHUTDOWN
+    manager.driver = types.SimpleNamespace(
+        get_info=lambda instance, use_cache: types.SimpleNamespace(state=state)
+    )
+    is_active = vm_state == vm_states.ACTIVE
+    server = _Task(
+        uuid='s1',
+        then=None,
+        vm_state=vm_state,
+        power_state=(
+            power_state.RUNNING if is_active else power_state.SHUTDOWN
+        ),
+    )
+    manager.power_update(None, server, target)
+    assert bool(saved) is is_saved
