@@ -27,6 +27,7 @@ from nova import exception as nova_exception
 from nova import service_auth
 from nova.conductor import rpcapi
 
+from hashring.clock import Clock
 from ironic_compute.gate import Gate
 from ironic_compute.paths.repeated_requests import KeystoneAway
 from ironic_compute.worker.repeated_saves import is_saved
@@ -50,6 +51,11 @@ _READS = (
 # may get a second entry, while an error would end the action itself.
 _TRIES_COUNT = 3
 _REPEATED_WRITES = ('save', 'delete', 'destroy', 'event_')
+# An error of nova-conductor whose database is away, as it is for seconds when
+# another server of it takes over. A write is repeated for as long as that may
+# last; an error would undo a deploy that has ended well.
+_AWAY = frozenset({'CantStartEngineError', 'DBConnectionError'})
+_AWAY_PAUSE_S, _AWAY_LIMIT_S = 3.0, 60.0
 _EXEMPT = frozenset({'Service', 'ComputeNode'})
 _PLACEMENT_WRITES = ('post', 'put', 'delete')
 _HTTP_READS = frozenset({'GET', 'HEAD', 'OPTIONS'})
@@ -95,10 +101,11 @@ class GatedConductor(rpcapi.ConductorAPI):
     :param traffic: notes whether the requests are answered
     """
 
-    def __init__(self, gate: Gate, traffic: Traffic) -> None:
+    def __init__(self, gate: Gate, traffic: Traffic, clock: Clock) -> None:
         super().__init__()
         self._gate = gate
         self._traffic = traffic
+        self._clock = clock
 
     def object_class_action_versions(
         self,
@@ -144,16 +151,27 @@ class GatedConductor(rpcapi.ConductorAPI):
         """Send a request, again if it has no answer and that is safe.
 
         :raises oslo_messaging.MessagingTimeout: no try had an answer
+        :raises oslo_messaging.RemoteError: the database stayed away
         """
         is_safe = name not in _EXEMPT and method.startswith(
             (*_READS, *_REPEATED_WRITES)
         )
-        for _ in range(_TRIES_COUNT - 1 if is_safe else 0):
+        is_write = is_safe and not method.startswith(_READS)
+        left_count = _TRIES_COUNT - 1 if is_safe else 0
+        ends_s = self._clock.now_s() + (_AWAY_LIMIT_S if is_write else 0.0)
+        while True:
             self._wait(name, method)
-            with contextlib.suppress(oslo_messaging.MessagingTimeout):
+            try:
                 return self._traffic.call(send)
-        self._wait(name, method)
-        return self._traffic.call(send)
+            except oslo_messaging.MessagingTimeout:
+                if not left_count:
+                    raise
+                left_count -= 1
+            except oslo_messaging.RemoteError as exc:
+                is_over = self._clock.now_s() >= ends_s
+                if is_over or exc.exc_type not in _AWAY:
+                    raise
+                self._clock.sleep(_AWAY_PAUSE_S)
 
     def _wait(self, name: str, method: str) -> None:
         if name not in _EXEMPT and not method.startswith(_READS):

@@ -59,7 +59,7 @@ class _Conductor(GatedConductor):
 
     def __init__(self, gate: LeaseGate) -> None:
         clock = ManualClock()
-        self._gate = gate
+        self._gate, self._clock = gate, clock
         self._traffic = ConductorTraffic(PathHealth(clock), clock)
         self.client = _Client()
 

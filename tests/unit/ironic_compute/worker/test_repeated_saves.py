@@ -26,11 +26,15 @@ class _Conductor(GatedConductor):
     """nova-conductor with one Instance, which refuses each save.
 
     :param row: the task of the Instance in the database
+    :param away_s: seconds from now for which the database is away
     """
 
-    def __init__(self, row: str | None, timeouts_count: int = 0) -> None:
+    def __init__(
+        self, row: str | None, timeouts_count: int = 0, away_s: float = 0.0
+    ) -> None:
         clock: Clock = ManualClock()
-        self._gate = LeaseGate(clock, clock.now_s() + 60.0)
+        self._clock, self._back_s = clock, clock.now_s() + away_s
+        self._gate = LeaseGate(clock, clock.now_s() + 600.0)
         self._traffic = ConductorTraffic(PathHealth(clock), clock)
         self.client = self
         self._row = row
@@ -46,6 +50,8 @@ class _Conductor(GatedConductor):
             if self._timeouts_count:
                 self._timeouts_count -= 1
                 raise oslo_messaging.MessagingTimeout
+            if self._clock.now_s() < self._back_s:
+                raise oslo_messaging.RemoteError('DBConnectionError', 'gone')
             raise nova_exception.UnexpectedTaskStateError(
                 instance_uuid=_UUID, expected={}, actual={}
             )
@@ -57,13 +63,14 @@ def _save(
     monkeypatch: pytest.MonkeyPatch,
     task: str | None = None,
     timeouts_count: int = 0,
+    away_s: float = 0.0,
 ) -> Any:
     """Save a server with another task than it had before."""
     objects.register_all()
     monkeypatch.setattr(
         objects_base.NovaObject,
         'indirection_api',
-        _Conductor(row, timeouts_count),
+        _Conductor(row, timeouts_count, away_s),
     )
     context = nova_context.get_admin_context()
     instance = objects.Instance(context, uuid=_UUID)
@@ -106,6 +113,22 @@ def test_save_that_never_has_an_answer_fails(
     """It is sent three times at most."""
     with pytest.raises(oslo_messaging.MessagingTimeout):
         _save(None, monkeypatch, timeouts_count=3)
+
+
+def test_save_waits_for_the_database(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another of its servers takes over, which may have had the save."""
+    instance = _save(None, monkeypatch, away_s=30.0)
+    assert not instance.obj_get_changes()
+
+
+def test_save_fails_if_the_database_stays_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is sent again for a minute."""
+    with pytest.raises(oslo_messaging.RemoteError):
+        _save(None, monkeypatch, away_s=100.0)
 
 
 def test_save_of_other_fields_fails_while_a_delete_is_requested(
@@ -179,6 +202,7 @@ class _Silent(GatedConductor):
 
     def __init__(self, timeouts_count: int) -> None:
         clock: Clock = ManualClock()
+        self._clock = clock
         self._gate = LeaseGate(clock, clock.now_s() + 60.0)
         self.health = PathHealth(clock)
         self._traffic = ConductorTraffic(self.health, clock)
