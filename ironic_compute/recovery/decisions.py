@@ -91,6 +91,10 @@ _BY_TASK_STATE: Mapping[str, InterruptedTask] = {
     task_states.UNSHELVING: InterruptedTask.CLEAR_TASK,
 }
 
+# Users also request these for a server in ERROR. Ironic may have taken its
+# rebuild over, and then only the record is left of the request.
+_ALSO_IN_ERROR = frozenset({InterruptedTask.DELETE, InterruptedTask.REBUILD})
+
 # The actions for a server in the VM state SHELVED_OFFLOADED, by task state.
 _BY_TASK_STATE_OFFLOADED: Mapping[str | None, InterruptedTask] = {
     task_states.SPAWNING: InterruptedTask.UNSHELVE,
@@ -128,9 +132,7 @@ def find_task(vm_state: str, task_state: str | None) -> InterruptedTask | None:
             return task
     if task_state is not None and task_state in _BY_TASK_STATE:
         task = _BY_TASK_STATE[task_state]
-        given_up = (
-            vm_state == vm_states.ERROR and task is not InterruptedTask.DELETE
-        )
+        given_up = vm_state == vm_states.ERROR and task not in _ALSO_IN_ERROR
         no_build = (
             task is InterruptedTask.BUILD and vm_state != vm_states.BUILDING
         )

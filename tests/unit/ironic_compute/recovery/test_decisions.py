@@ -24,6 +24,7 @@ from .interrupted import SHELVED
         (vm_states.BUILDING, tasks.SPAWNING, InterruptedTask.BUILD),
         (vm_states.ACTIVE, tasks.SPAWNING, InterruptedTask.CLEAR_TASK),
         (vm_states.ERROR, tasks.SPAWNING, InterruptedTask.CLEAR_TASK),
+        (vm_states.ERROR, tasks.REBUILD_SPAWNING, InterruptedTask.REBUILD),
         (SHELVED, tasks.SPAWNING, InterruptedTask.UNSHELVE),
         (SHELVED, tasks.UNSHELVING, InterruptedTask.CLEAR_HOST),
         (SHELVED, None, InterruptedTask.CLEAR_HOST),
