@@ -10,6 +10,8 @@ the build claims it.
 A build or unshelve that an earlier worker of this host has begun is undone
 here first, because no other host frees its node.
 
+Recovery leaves the server alone while the message waits for Nova.
+
 A build that cannot begin here is rescheduled. An unshelve would fail, and its
 user would have to ask again, so it waits until Nova answers.
 
@@ -50,14 +52,15 @@ class ForwardsBuilds(BuildMessages):
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Build a server here, or forward the build to its node's holder."""
-        is_begun = self.must_undo_build(
-            instance, kwargs.get('filter_properties')
-        )
-        if not is_begun and self._forward_build(context, instance, kwargs):
-            return None
-        return super().build_and_run_instance(
-            context, instance, *args, **kwargs
-        )
+        with self.in_progress.with_message(instance.uuid):
+            is_begun = self.must_undo_build(
+                instance, kwargs.get('filter_properties')
+            )
+            if not is_begun and self._forward_build(context, instance, kwargs):
+                return None
+            return super().build_and_run_instance(
+                context, instance, *args, **kwargs
+            )
 
     def _forward_build(
         self, context: Any, instance: Any, request: Mapping[str, Any]
@@ -169,10 +172,13 @@ class ForwardsBuilds(BuildMessages):
     ) -> Any:
         """Unshelve a server here, or forward it to its node's holder."""
         rest = image, filter_properties or {}, node, request_spec, accel_uuids
-        is_begun = self.must_undo_unshelve(instance)
-        if not is_begun and self._forward_unshelving(context, instance, *rest):
-            return None
-        return super().unshelve_instance(context, instance, *rest)
+        with self.in_progress.with_message(instance.uuid):
+            is_begun = self.must_undo_unshelve(instance)
+            if not is_begun and self._forward_unshelving(
+                context, instance, *rest
+            ):
+                return None
+            return super().unshelve_instance(context, instance, *rest)
 
     def _forward_unshelving(
         self,

@@ -88,14 +88,17 @@ def test_unshelving_is_forwarded_unchanged(
 ) -> None:
     """An unshelve is cast to the holder with all of its arguments."""
     manager = _manager(monkeypatch, 'c2')
-    manager.unshelve_instance('ctx', 's', 'image', properties, 'n', 'spec', [])
+    server = types.SimpleNamespace(uuid='s')
+    manager.unshelve_instance(
+        'ctx', server, 'image', properties, 'n', 'spec', []
+    )
     rest = {
         'image': 'image',
         'filter_properties': {**(properties or {}), forwarding.HOPS: 1},
         'node': 'n',
         'accel_uuids': [],
     }
-    assert manager.compute_rpcapi.casts == [('s', 'c2', 'spec', rest)]
+    assert manager.compute_rpcapi.casts == [(server, 'c2', 'spec', rest)]
     assert not manager.handled
 
 
@@ -140,11 +143,14 @@ def test_message_for_a_node_that_is_being_pushed_follows_the_node(
         yield None
 
     manager._components.held_nodes.locked_row = locked_row
-    message = ('ctx', 's', 'image', {}, 'n', 'spec', [])
+    server = types.SimpleNamespace(uuid='s')
+    message = ('ctx', server, 'image', {}, 'n', 'spec', [])
     thread = threading.Thread(target=manager.unshelve_instance, args=message)
     thread.start()
     assert has_asked.wait(20)
     assert not manager.compute_rpcapi.casts
+    with manager.in_progress.exclusive('s') as is_free:
+        assert not is_free, 'recovery would end the unshelve'
     is_pushed.set()
     thread.join(20)
     assert [cast[1] for cast in manager.compute_rpcapi.casts] == ['c2']
