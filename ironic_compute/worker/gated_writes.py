@@ -16,7 +16,6 @@ A write that waited and is no longer valid is refused by
 lost its host for good is killed while it waits, so nothing is sent then.
 """
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol

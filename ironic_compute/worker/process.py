@@ -220,9 +220,7 @@ def make_service(
     """
     path_health = PathHealth(tenure.clock)
     traffic = ConductorTraffic(path_health, tenure.clock)
-    conductor = gated_writes.GatedConductor(
-        tenure.gate, traffic, tenure.clock
-    )
+    conductor = gated_writes.GatedConductor(tenure.gate, traffic, tenure.clock)
     objects_base.NovaObject.indirection_api = conductor
     neutron = SessionTraffic(NEUTRON, path_health, tenure.clock)
     repeats = RepeatedRequests(

@@ -329,7 +329,9 @@ def test_build_that_waits_for_a_thread_is_in_progress(
     """
     begun: list[bool] = []
 
-    def begin(self: Any, context: Any, server: Any, *args: Any, **_: Any) -> None:
+    def begin(
+        self: Any, context: Any, server: Any, *args: Any, **_: Any
+    ) -> None:
         if not is_begun:
             raise RuntimeError('cannot schedule new futures after shutdown')
         begun.append(True)
