@@ -18,6 +18,7 @@ import nova.db.main.api
 import setproctitle
 from keystoneauth1 import exceptions as ksa_exc
 from nova import config as nova_config
+from nova import exception as nova_exception
 from nova import objects
 from nova import rpc as nova_rpc
 from nova import utils as nova_utils
@@ -244,8 +245,22 @@ def make_service(
         components=components,
         **compat.service_arguments(),
     )
-    nova_utils.raise_if_old_compute()
+    _check_old_computes()
     return service
+
+
+def _check_old_computes() -> None:
+    """Check the releases of all computes in Nova, as nova-compute does.
+
+    :raises nova_exception.TooOldComputeService: one is too old for this Nova,
+        and nova.conf does not allow that during an upgrade
+    """
+    try:
+        nova_utils.raise_if_old_compute()
+    except nova_exception.TooOldComputeService as exc:
+        if not CONF.workarounds.disable_compute_service_check_for_ffu:
+            raise
+        LOG.warning('%(error)s', {'error': exc})
 
 
 def _freeze_objects() -> None:

@@ -5,6 +5,8 @@ import logging
 
 import pytest
 from keystoneauth1 import exceptions as ksa_exc
+from nova import exception as nova_exception
+from oslo_config import fixture
 
 from ironic_compute import errors
 from ironic_compute.agent import exit_codes, pipe
@@ -41,3 +43,30 @@ def test_a_wrong_configuration_ends_the_daemon_too() -> None:
 def test_an_ordered_end_is_status_0() -> None:
     """Nothing is sent."""
     assert _end_of(None) == (0, [])
+
+
+@pytest.mark.parametrize('is_allowed', [False, True])
+def test_old_computes_are_allowed_as_for_nova_compute(
+    is_allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade over several releases sets Nova's workaround for it."""
+
+    def refuse() -> None:
+        raise nova_exception.TooOldComputeService(
+            oldest_supported_version='epoxy',
+            scope='cell',
+            min_service_level=1,
+            oldest_supported_service=2,
+        )
+
+    monkeypatch.setattr(process.nova_utils, 'raise_if_old_compute', refuse)
+    with fixture.Config(process.CONF) as conf:
+        conf.config(
+            group='workarounds',
+            disable_compute_service_check_for_ffu=is_allowed,
+        )
+        if is_allowed:
+            process._check_old_computes()
+        else:
+            with pytest.raises(nova_exception.TooOldComputeService):
+                process._check_old_computes()
