@@ -23,7 +23,11 @@ from hashring.events import Why
 from hashring.membership import Membership, new_boot
 from hashring.ring import Host
 from hashring.state_dir import StateDir
-from ironic_compute.agent.groups import find_overlap, group_name
+from ironic_compute.agent.groups import (
+    POOL_OPTIONS,
+    find_overlap,
+    group_name,
+)
 from ironic_compute.agent.signals import AgentSignals
 from ironic_compute.agent.systemd import Watchdog
 from ironic_compute.agent.worker_processes import WorkerProcesses
@@ -112,6 +116,7 @@ def _make_workers(
         keeps_spare=options.spare_worker,
         forks=options.fork_workers,
         has_metrics=bool(options.agent_port),
+        pool={name: conf.ironic[name] for name in POOL_OPTIONS},
     )
 
 

@@ -207,12 +207,20 @@ class Child:
             _pipes=pipes,
         )
 
-    def appoint(self, host: Host, *, is_home: bool) -> None:
+    def appoint(
+        self,
+        host: Host,
+        *,
+        is_home: bool,
+        pool: Mapping[str, str | None] | None = None,
+    ) -> None:
         """Send the process the host that it must serve.
 
         Call it once, before any view is sent.
+
+        :param pool: the options of ``[ironic]`` that define the agent's pool
         """
-        appointment = pipe.Appointment(host, is_home, self._metrics_fd)
+        appointment = pipe.Appointment(host, is_home, self._metrics_fd, pool)
         self.down.write(pipe.encode_appointment(appointment))
 
     def has_ended(self) -> bool:

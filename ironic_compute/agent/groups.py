@@ -8,6 +8,9 @@ whose pool overlaps; ``ironic-computectl`` prints the names. Pure.
 import urllib.parse
 from collections.abc import Sequence
 
+POOL_OPTIONS = ('conductor_group', 'shard')
+"""The options of ``[ironic]`` that define a pool."""
+
 _PREFIX = 'ironic-compute'
 
 # Stands for all conductor groups, or all shards. No quoted name can be equal
@@ -77,8 +80,7 @@ def describe_pool(group: str) -> str:
 
 
 def _describe(parts: Sequence[str]) -> str:
-    names = ('conductor_group', 'shard')
     return ', '.join(
         f'{name} {_shown(part)}'
-        for name, part in zip(names, parts, strict=True)
+        for name, part in zip(POOL_OPTIONS, parts, strict=True)
     )

@@ -18,7 +18,7 @@ import json
 import os
 import posix
 import select
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hashring import workers
@@ -38,6 +38,8 @@ class Appointment:
     """The host is its agent's own, not an adopted one."""
     metrics_fd: int | None = None
     """The inherited socket on which the agent requests metrics, if it does."""
+    pool: Mapping[str, str | None] | None = None
+    """The options of ``[ironic]`` that define the agent's pool."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,8 +120,9 @@ def decode_appointment(line: bytes) -> Appointment:
     return Appointment(
         host=Host(raw['host']),
         is_home=raw['is_home'],
-        # An agent of an older release sends none.
+        # An agent of an older release sends neither.
         metrics_fd=raw.get('metrics_fd'),
+        pool=raw.get('pool'),
     )
 
 

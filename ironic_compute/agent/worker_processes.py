@@ -14,7 +14,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 from oslo_log import log as logging
@@ -89,6 +89,8 @@ class WorkerProcesses:
         there is no fork server
     :param forks: have a fork server, which forks the workers
     :param has_metrics: other threads will read the metrics of the workers
+    :param pool: the options of ``[ironic]`` that define the agent's pool, as
+        the agent has read them
     """
 
     _command: Sequence[str]
@@ -100,6 +102,7 @@ class WorkerProcesses:
     _standstill_s: float = 6.0
     _has_metrics: bool = False
     _forks: bool = False
+    _pool: Mapping[str, str | None] | None = None
 
     def __attrs_post_init__(self) -> None:
         self._fork_server = self._make_fork_server() if self._forks else None
@@ -193,7 +196,8 @@ class WorkerProcesses:
 
     def _appoint(self, host: Host, child: Child, kind: str) -> None:
         tenure = self._waiting.pop(host).tenure
-        child.appoint(host, is_home=host == self._home)
+        is_home = host == self._home
+        child.appoint(host, is_home=is_home, pool=self._pool)
         now_s = self._clock.now_s()
         self._workers[host] = _Worker(host, tenure, child, now_s, now_s)
         LOG.info(

@@ -201,6 +201,10 @@ def make_tenure(appointment: pipe.Appointment) -> Tenure:
     else:
         setproctitle.setproctitle(f'{PROG}: host {appointment.host}')
         CONF.set_override('host', appointment.host)
+    # nova.conf may have changed since the agent has read it, and so may
+    # conductor_group, which is mutable, at a reload.
+    for name, value in (appointment.pool or {}).items():
+        CONF.set_override(name, value, 'ironic')
     clock = SystemClock()
     return Tenure(
         host=appointment.host,

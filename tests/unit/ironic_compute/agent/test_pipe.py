@@ -158,7 +158,8 @@ def test_appointment_of_an_older_agent_has_no_metrics():
     """A worker of a newer release does not wait for requests then."""
     old = b'{"host": "c1", "is_home": false}'
     assert pipe.decode_appointment(old) == pipe.Appointment(Host('c1'), False)
-    mine = pipe.Appointment(Host('c1'), is_home=True, metrics_fd=7)
+    pool = {'conductor_group': '', 'shard': None}
+    mine = pipe.Appointment(Host('c1'), True, metrics_fd=7, pool=pool)
     assert pipe.decode_appointment(pipe.encode_appointment(mine)) == mine
 
 

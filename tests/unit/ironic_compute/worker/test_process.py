@@ -2,13 +2,15 @@
 """The exit status of a worker says why it has ended."""
 
 import logging
+import pathlib
 
 import pytest
 from keystoneauth1 import exceptions as ksa_exc
 from nova import exception as nova_exception
 from oslo_config import fixture
 
-from ironic_compute import errors
+from hashring.ring import Host
+from ironic_compute import errors, instructions
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.worker import process
 
@@ -70,3 +72,24 @@ def test_old_computes_are_allowed_as_for_nova_compute(
         else:
             with pytest.raises(nova_exception.TooOldComputeService):
                 process._check_old_computes()
+
+
+def test_a_worker_is_of_the_pool_of_its_agent(tmp_path: pathlib.Path) -> None:
+    """Neither an edited nova.conf nor a reload of it changes the pool.
+
+    Its agent stays in the group of the pool that it has read at its start.
+    """
+    file = tmp_path / 'nova.conf'
+    file.write_text('[ironic]\nconductor_group = rack2\nshard = s2\n')
+    pool = {'conductor_group': 'rack1', 'shard': None}
+    with fixture.Config(process.CONF) as conf:
+        conf.set_config_files([str(file)])
+        conf.conf.reload_config_files()
+        assert conf.conf.ironic.conductor_group == 'rack2'
+        appointment = pipe.Appointment(Host('c1'), is_home=True, pool=pool)
+        process.make_tenure(appointment)
+        for _ in range(2):
+            assert conf.conf.ironic.conductor_group == 'rack1'
+            assert conf.conf.ironic.shard is None
+            file.write_text('[ironic]\nconductor_group = rack3\n')
+            instructions.reload_options(conf.conf)
