@@ -62,6 +62,13 @@ def translated_errors(arguments: Sequence[str]) -> Iterator[None]:
         raise errors.ConfigError(_describe_value(exc)) from exc
     except cfg.Error as exc:
         raise errors.ConfigError(str(exc)) from exc
+    except UnicodeDecodeError as exc:
+        # Of a file that the command line does not name.
+        for file in _unnamed_files(arguments):
+            _check_file(str(file), 'The configuration file')
+        raise errors.ConfigError(
+            f'A configuration file cannot be read: {exc}'
+        ) from exc
 
 
 def check_values(conf: Any) -> None:
@@ -113,10 +120,7 @@ def _describe_value(exc: Exception, group: str | None = None) -> str:
 
 def _check_files(arguments: Sequence[str]) -> None:
     """Check what oslo.config would answer with a traceback, or ignore."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for option in ('--config-file', '--config-dir'):
-        parser.add_argument(option, action='append', default=[])
-    named, _others = parser.parse_known_args(list(arguments))
+    named = _parse_names(arguments)
     for file in named.config_file:
         _check_file(file)
     for folder in named.config_dir:
@@ -124,7 +128,24 @@ def _check_files(arguments: Sequence[str]) -> None:
             raise errors.ConfigError(f'--config-dir {folder} is no folder')
 
 
-def _check_file(file: str) -> None:
+def _parse_names(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the files and folders that the command line names."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for option in ('--config-file', '--config-dir'):
+        parser.add_argument(option, action='append', default=[])
+    named, _others = parser.parse_known_args(list(arguments))
+    return named
+
+
+def _unnamed_files(arguments: Sequence[str]) -> Iterator[pathlib.Path]:
+    """Yield the files that are read besides those on the command line."""
+    yield from map(pathlib.Path, default_config_files())
+    found = cfg.find_config_dirs(project='nova', prog=PROG)
+    for folder in (*found, *_parse_names(arguments).config_dir):
+        yield from sorted(pathlib.Path(folder).glob('*.conf'))
+
+
+def _check_file(file: str, what: str = '--config-file') -> None:
     if os.path.exists(file) and not (
         os.path.isfile(file) or os.path.isdir(file)
     ):
@@ -134,5 +155,5 @@ def _check_file(file: str) -> None:
     except (OSError, UnicodeDecodeError) as exc:
         reason = getattr(exc, 'strerror', None) or exc
         raise errors.ConfigError(
-            f'--config-file {file} cannot be read: {reason}'
+            f'{what} {file} cannot be read: {reason}'
         ) from exc

@@ -77,6 +77,12 @@ OF_FILES = (
         ('--config-dir=FILE',),
     ),
     Mistake('not UTF-8', 'FILE cannot be read', '\udcff'),
+    Mistake(
+        'not UTF-8 in a folder',
+        'The configuration file FILE cannot be read',
+        '\udcff',
+        ('--config-dir=FOLDER',),
+    ),
     Mistake('no section', 'Section must be started', 'host = c1\n'),
     Mistake(
         'no value', "No ':' or '=' found in assignment", '[DEFAULT]\nhost c1\n'
