@@ -17,7 +17,11 @@ from hashring import backend, membership
 from hashring.group import Member, MemberState
 from hashring.ring import Host
 from ironic_compute.agent.groups import describe_pool, group_name
-from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
+from ironic_compute.cmd.nova_access import (
+    NovaRefused,
+    failed,
+    use_nova_conductor,
+)
 
 CONF = nova.conf.CONF
 
@@ -110,6 +114,8 @@ def send_to_any(send: Send, hosts: Iterable[Host]) -> None:
             why_not = send(host)
         except oslo_messaging.MessagingTimeout:
             continue
+        except oslo_messaging.RemoteError as exc:
+            raise NovaRefused(failed(exc)) from exc
         if why_not is not None:
             raise NovaRefused(why_not)
         return

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import nova.conf
+import oslo_messaging
 from cliff import command
 
 from hashring.clock import SystemClock
@@ -57,8 +58,17 @@ def read_row(node: NodeId) -> Any | None:
 
 
 def read_holder(node: NodeId) -> Host | None:
-    """Read which host holds a node; None if it has no record in Nova."""
-    row = read_row(node)
+    """Read which host holds a node; None if it has no record in Nova.
+
+    :raises NovaRefused: nova-conductor does not answer
+    """
+    try:
+        row = read_row(node)
+    except oslo_messaging.MessagingTimeout as exc:
+        raise NovaRefused(
+            'nova-conductor does not answer within [DEFAULT] '
+            'rpc_response_timeout; check that it runs, and transport_url'
+        ) from exc
     return Host(row.host) if row is not None and row.host else None
 
 

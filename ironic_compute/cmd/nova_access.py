@@ -121,9 +121,14 @@ def ask_worker(
     except oslo_messaging.UnsupportedVersion as exc:
         raise NovaRefused(too_old) from exc
     except oslo_messaging.RemoteError as exc:
-        if exc.exc_type in _LACKS_METHOD:
-            raise NovaRefused(too_old) from exc
-        raise NovaRefused(
-            f'The daemon has got an error ({exc.exc_type}: {exc.value}), so '
-            f'what was requested may be done or not; see its log'
-        ) from exc
+        is_too_old = exc.exc_type in _LACKS_METHOD
+        raise NovaRefused(too_old if is_too_old else failed(exc)) from exc
+
+
+def failed(exc: oslo_messaging.RemoteError) -> str:
+    """Return a sentence about an error of a worker, without its traceback."""
+    why = ' '.join(str(exc.value).split())
+    return (
+        f'The worker that was asked has failed ({exc.exc_type}: {why}), so '
+        f'what was requested may be done or not; see its log'
+    )

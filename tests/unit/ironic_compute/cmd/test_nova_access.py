@@ -6,7 +6,9 @@ import pytest
 from nova.objects import base
 from oslo_config import cfg
 
-from ironic_compute.cmd import nova_access
+from hashring.ring import Host
+from ironic_compute.cmd import hosts, node_moves, nova_access
+from resource_tracker.node import NodeId
 
 
 def test_commands_speak_on_the_exchange_of_nova(
@@ -27,3 +29,42 @@ def test_commands_speak_on_the_exchange_of_nova(
     monkeypatch.setattr('nova.rpc.get_transport_url', lambda: 'fake://')
     nova_access.use_nova_conductor()
     assert found == ['nova']
+
+
+@pytest.mark.parametrize(
+    ('exc_type', 'sentence'),
+    [
+        ('UnsupportedVersion', 'too old'),
+        ('NoSuchMethod', 'too old'),
+        ('MessagingTimeout', r'has failed \(MessagingTimeout: no answer\);'),
+    ],
+)
+def test_a_worker_that_fails_is_not_called_old(
+    exc_type: str, sentence: str
+) -> None:
+    """Such as while its nova-conductor is away; no traceback is shown."""
+
+    def request() -> None:
+        raise oslo_messaging.RemoteError(
+            exc_type, 'no answer', ['Traceback (most recent call last):']
+        )
+
+    with pytest.raises(nova_access.NovaRefused, match=sentence) as caught:
+        nova_access.ask_worker(request, no_answer='', too_old='too old')
+    assert 'Traceback' not in str(caught.value)
+    if sentence != 'too old':
+        with pytest.raises(nova_access.NovaRefused, match=sentence):
+            hosts.send_to_any(lambda host: request(), [Host('c1')])
+
+
+def test_a_silent_conductor_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """oslo.messaging says only the id of a message."""
+
+    def read_row(node: NodeId) -> None:
+        raise oslo_messaging.MessagingTimeout('message ID 1234')
+
+    monkeypatch.setattr(node_moves, 'read_row', read_row)
+    with pytest.raises(nova_access.NovaRefused, match='nova-conductor does'):
+        node_moves.read_holder(NodeId('n1'))
