@@ -6,21 +6,17 @@ grows with the number of nodes; the periodic update of all nodes in Placement;
 the handlers of a build, which forward a build to the holder of its node; and
 everything that Nova does only for hypervisors.
 
-The method resolution order is IronicComputeManager, ForwardsBuilds,
-PeriodicTasks, UnsupportedOperations, RefusedRebuilds, RepeatedDeploys,
-BuildMessages, DropsStaleMessages, RepeatedDeletes, RepeatedShelving,
-RepeatedRescues, NamesNetworkRefusals, FreesFailedUnshelves, Nova's
-ComputeManager.
-ForwardsBuilds comes before all handlers, because it forwards a build to
-another host before any other class handles the message. DropsStaleMessages
-comes after them, because most of its methods call Nova's handlers directly: a
-handler of a later class would be bypassed. UnsupportedOperations therefore
-precedes DropsStaleMessages, so that it can refuse a rebuild or a rescue before
-Nova handles it. RepeatedDeploys precedes it, too, because it puts a server
-back before its message would count as stale. PeriodicTasks overrides only the
-power sync, and RefusedRebuilds and those after DropsStaleMessages only a step
-of Nova's build, rebuild, delete, shelving, unshelving or rescue, so their
-places among these classes do not matter.
+The method resolution order is that of the bases. ForwardsBuilds comes before
+all handlers, because it forwards a build to another host before any other
+class handles the message. DropsStaleMessages comes after them, because most of
+its methods call Nova's handlers directly: a handler of a later class would be
+bypassed. UnsupportedOperations therefore precedes DropsStaleMessages, so that
+it can refuse a rebuild or a rescue before Nova handles it. RepeatedDeploys
+precedes it, too, because it puts a server back before its message would count
+as stale. PeriodicTasks overrides only the power sync, and RefusedRebuilds and
+those after DropsStaleMessages only a step of Nova's build, rebuild, delete,
+shelving, unshelving or rescue, so their places among these classes do not
+matter.
 
 Importing this module freezes the intervals of Nova's periodic tasks, so it
 must be imported after the configuration was read; entry points name it as a

@@ -47,7 +47,7 @@ def test_refusal_of_the_worker_is_shown() -> None:
         (oslo_messaging.UnsupportedVersion('1.3'), 'is of an older release'),
         (
             oslo_messaging.RemoteError('MessagingTimeout', 'no reply'),
-            r'an error \(MessagingTimeout: no reply\), so what was requested',
+            r'has failed \(MessagingTimeout: no reply\), so what was',
         ),
     ],
 )
