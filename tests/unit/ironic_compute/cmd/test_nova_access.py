@@ -36,7 +36,7 @@ def test_commands_speak_on_the_exchange_of_nova(
     [
         ('UnsupportedVersion', 'too old'),
         ('NoSuchMethod', 'too old'),
-        ('MessagingTimeout', r'has failed \(MessagingTimeout: no answer\);'),
+        ('MessagingTimeout', r'has failed \(MessagingTimeout: no answer\), so'),
     ],
 )
 def test_a_worker_that_fails_is_not_called_old(
