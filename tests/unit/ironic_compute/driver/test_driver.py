@@ -14,6 +14,7 @@ _OUR_OWN = {
     'free_node',
     'free_node_of',
     'is_build_cancelled',
+    'is_rescue_begun',
     'list_waiting_threads',
     'set_up',
     'wait_for_deploy',
