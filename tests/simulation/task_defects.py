@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planted defects of the tasks of servers; see ``defects``."""
 
+import contextlib
+from contextlib import AbstractContextManager
 from typing import Any
 
 from nova.compute import task_states
@@ -10,6 +12,7 @@ from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.retries import retried, while_kept
 from ironic_compute.manager.stale_messages import refresh
 from ironic_compute.recovery.failures import clear_task
+from ironic_compute.recovery.in_progress import InProgress
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from tests.simulation.handlers import Manager, rebuild
 from tests.simulation.makeup import Makeup, with_parts
@@ -37,11 +40,26 @@ class BeginsAnewOnlyAlone(Manager):
                     restart(context, instance, wanted)
 
 
+class Unseen:
+    """The servers in progress, without the messages that wait."""
+
+    def __init__(self, seen: InProgress) -> None:
+        self._seen = seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._seen, name)
+
+    def with_message(self, server: str) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
 class WaitsUnseen(Manager):
     """Recovery ends a request whose message waits for a service."""
 
-    def _prepare(self, *message: Any) -> None:
-        self._put_back(*message)
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        unseen: Any = Unseen(self.in_progress)
+        self.in_progress = unseen
 
 
 class UnshelvesOnTheFormerNode(Manager):
