@@ -333,10 +333,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Boot the rescue ramdisk that Ironic configures for the node.
-
-        The image that Nova passes is not used.
-        """
+        """Boot the rescue ramdisk of the node; Nova's image is not used."""
         with as_nova_errors(instance, nova_exception.InstanceRescueFailure):
             self._rescue.rescue(instance, rescue_password)
 
@@ -346,8 +343,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
 
     def is_rescue_begun(self, instance: Any) -> bool:
         """Return whether Ironic rescues, or has rescued, a server's node."""
-        with as_nova_errors(instance, nova_exception.InstanceRescueFailure):
-            return self._rescue.is_begun(instance)
+        return self._rescue.is_begun(instance)
 
     def unrescue(self, context: Any, instance: Any, **kwargs: Any) -> None:
         """Leave the rescue ramdisk and boot the server's own system."""
