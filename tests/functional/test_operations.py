@@ -181,7 +181,12 @@ class OperationsTest(pool.PoolTestCase):
             self._wait_for_state_change(server, status)
             self.assertEqual([request], self.ironic.names())
         self.ironic.calls.clear()
-        for tag, status in (('POWER_OFF', 'SHUTOFF'), ('POWER_ON', 'ACTIVE')):
+        node = self.node_of(server)
+        for tag, power, status in (
+            ('POWER_OFF', 'power off', 'SHUTOFF'),
+            ('POWER_ON', 'power on', 'ACTIVE'),
+        ):
+            self.ironic.change(node, power_state=power)
             event = {'name': 'power-update', 'tag': tag}
             self.api.api_post(
                 '/os-server-external-events',
