@@ -38,7 +38,7 @@ def test_commands_speak_on_the_exchange_of_nova(
         ('NoSuchMethod', 'too old'),
         (
             'MessagingTimeout',
-            r'has failed \(MessagingTimeout: no a',
+            r'has failed \(MessagingTimeout: no answer\), so',
         ),
     ],
 )
