@@ -116,6 +116,10 @@ class FakeIronic:
 
     def read_node(self, node: str) -> NodeFacts:
         """See IronicClient."""
+        return self._find(node)
+
+    def _find(self, node: str) -> NodeFacts:
+        """Return a node; unlike ``read_node`` this is no request."""
         if node not in self.nodes:
             raise errors.NodeNotFound(f'no node {node}')
         return self.nodes[node]
@@ -165,7 +169,7 @@ class FakeIronic:
 
     def _changing(self, *call: Any) -> None:
         self.calls.append(call)
-        facts = self.read_node(call[1])
+        facts = self._find(call[1])
         if self.locked_count or facts.reservation:
             self.locked_count = max(0, self.locked_count - 1)
             raise errors.NodeLocked('node is locked by host x')

@@ -2,7 +2,8 @@
 """A driver on an Ironic in memory, for the tests of the driver.
 
 Ironic's own work (a deploy, a power action) ends as soon as the driver has
-read the node after its request, so the tests need not wait.
+read the node after its request, so the tests need not wait. With the Ironic of
+``timed`` it takes time.
 """
 
 import dataclasses

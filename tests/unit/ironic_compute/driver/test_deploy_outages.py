@@ -10,28 +10,16 @@ import pytest
 from nova import exception as nova_exception
 
 from ironic_compute import errors
-from ironic_compute.nodes.node_cache import NodeCache
-from resource_tracker.node import NodeFacts, NodeId
+from resource_tracker.node import NodeFacts
 from tests.fakes.clock import ManualClock
 from tests.fakes.ironic import FakeIronic
 
-from . import fake
+from . import fake, timed
 
 _CHECK_S = 30.0
 # More than ten checks, and longer than the 300 s after which a node without a
 # change is read.
 _DEPLOY_S = 700.0
-
-
-class _Cache(NodeCache):
-    """A node cache in which a wait advances the clock at once."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__(clock)
-        self._now = clock
-
-    def _wait_for_change(self, node: NodeId, timeout_s: float) -> None:
-        self._now.advance(timeout_s)
 
 
 class _Ironic(FakeIronic):
@@ -59,7 +47,7 @@ def _deploying() -> tuple[fake.Bench, _Ironic]:
     ironic = _Ironic(clock)
     ironic.add(instance_uuid=fake.SERVER, provision_state='deploying')
     bench = fake.bench()
-    node_cache = _Cache(clock)
+    node_cache = timed.AdvancingCache(clock)
     node_cache.update_facts(ironic.nodes[fake.NODE])
     # This feed must not end the deploy, so it gets an Ironic without nodes.
     feed: Any = fake.FakeFeed(FakeIronic(), node_cache)
