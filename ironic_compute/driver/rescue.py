@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rescue and unrescue of servers: boot a rescue ramdisk, and leave it."""
 
+import dataclasses
 from typing import Any
 
 from ironic_compute import errors
@@ -82,9 +83,9 @@ class Rescue:
         facts = self._waiter.read_node_of(instance)
         if ProvisionState.parse(facts.provision_state) is wanted:
             return
-        self._waiter.retry(
-            lambda: self._request_once(facts.uuid, verb, wanted, password)
-        )
+        # An earlier worker may have had the message, and sent the request.
+        if not _is_begun(facts, wanted):
+            _Request(self._waiter, facts.uuid, verb, wanted, password).send()
         self._waiter.try_read_node(facts.uuid)
         facts = self._waiter.wait_until(
             facts.uuid,
@@ -97,27 +98,57 @@ class Rescue:
                 f'{facts.last_error}'
             )
 
-    def _request_once(
-        self,
-        node: NodeId,
-        verb: str,
-        wanted: ProvisionState,
-        password: str | None,
-    ) -> None:
-        """Request a change of mode, unless Ironic has begun it already.
 
-        An earlier worker may have sent the request, and so may an earlier try
-        whose answer was lost.
+@dataclasses.dataclass
+class _Request:
+    """A request for a change of mode, which Ironic must begin only once.
+
+    The request is repeated without a read of the node while Ironic certainly
+    does nothing for it, for instance while the node is locked. The node is
+    read after any other error: Ironic may have begun the request although its
+    answer was lost, and may refuse it because it has begun an earlier one.
+
+    :param may_be_begun: an earlier try had such an error
+    """
+
+    waiter: NodeWaiter
+    node: NodeId
+    verb: str
+    wanted: ProvisionState
+    password: str | None
+    may_be_begun: bool = False
+
+    def send(self) -> None:
+        """Send the request until Ironic has begun it; block until then.
+
+        :raises errors.IronicComputeError: Ironic has not begun it
         """
-        if _is_begun(self._waiter.read_node_once(node), wanted):
+        try:
+            self.waiter.retry(self._send_once)
+        except errors.NodeLocked:
+            # Ironic may hold the lock for the request of an earlier worker,
+            # if it began that one after this worker had read the node.
+            if not self._is_begun():
+                raise
+
+    def _send_once(self) -> None:
+        if self.may_be_begun and self._is_begun():
             return
         try:
-            self._waiter.client.set_provision_state(
-                node, verb, rescue_password=password
+            self.waiter.client.set_provision_state(
+                self.node, self.verb, rescue_password=self.password
             )
-        except errors.IronicComputeError:
-            if not _is_begun(self._waiter.read_node_once(node), wanted):
+        except errors.IronicComputeError as exc:
+            if isinstance(exc, errors.Untouched):
                 raise
+            # It stays set, because Ironic may begin the request after a read,
+            # and would begin a second rescue when the first has ended.
+            self.may_be_begun = True
+            if not self._is_begun():
+                raise
+
+    def _is_begun(self) -> bool:
+        return _is_begun(self.waiter.read_node_once(self.node), self.wanted)
 
 
 def _is_begun(facts: NodeFacts, wanted: ProvisionState) -> bool:

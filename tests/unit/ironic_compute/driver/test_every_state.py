@@ -15,7 +15,7 @@ from nova.compute import power_state
 from resource_tracker.provider import Situation, wanted_provider
 from tests.fakes import ironic_machine
 
-from . import fake
+from . import fake, timed
 
 # A state that this Ironic does not have; a later one may have new states.
 _INVENTED = 'brand new state'
@@ -38,21 +38,21 @@ _TABLE = """
 state          |spawn |destroy   |reboot |power  |rebuild |rescue |info|stock
 active         |passed|torn down |done   |done   |deployed|rescued|on  |held
 adopt failed   |passed|given back|done   |done   |refused |refused|on  |held
-adopting       |passed|torn down |busy   |busy   |busy    |refused|on  |held
+adopting       |passed|torn down |busy   |busy   |busy    |busy   |on  |held
 available      |built |given back|done   |done   |refused |refused|on  |free
 clean failed   |passed|released  |done   |done   |refused |refused|on  |held
 clean hold     |passed|let be    |done   |done   |busy    |refused|on  |held
 clean wait     |passed|let be    |refused|refused|busy    |refused|on  |held
-cleaning       |passed|let be    |busy   |busy   |busy    |refused|on  |held
-deleting       |passed|waited    |busy   |busy   |busy    |refused|on  |held
+cleaning       |passed|let be    |busy   |busy   |busy    |busy   |on  |held
+deleting       |passed|waited    |busy   |busy   |busy    |busy   |on  |held
 deploy failed  |passed|torn down |done   |done   |deployed|refused|on  |held
 deploy hold    |passed|aborted   |done   |done   |busy    |refused|on  |held
-deploying      |passed|later     |busy   |busy   |busy    |refused|on  |held
+deploying      |passed|later     |busy   |busy   |busy    |busy   |on  |held
 enroll         |passed|given back|done   |done   |refused |refused|on  |held
 error          |passed|torn down |done   |done   |deployed|refused|on  |held
 inspect failed |passed|given back|done   |done   |refused |refused|on  |held
 inspect wait   |passed|given back|done   |done   |refused |refused|on  |held
-inspecting     |passed|given back|busy   |busy   |busy    |refused|on  |held
+inspecting     |passed|given back|busy   |busy   |busy    |busy   |on  |held
 manageable     |passed|given back|done   |done   |refused |refused|on  |held
 rescue         |passed|torn down |done   |done   |refused |rescued|on  |held
 rescue failed  |passed|torn down |done   |done   |refused |rescued|on  |held
@@ -61,10 +61,10 @@ rescuing       |passed|later     |busy   |busy   |busy    |rescued|on  |held
 service failed |passed|torn down |done   |done   |refused |rescued|on  |held
 service hold   |passed|aborted   |done   |done   |refused |refused|on  |held
 service wait   |passed|torn down |done   |done   |busy    |refused|on  |held
-servicing      |passed|later     |busy   |busy   |busy    |refused|on  |held
+servicing      |passed|later     |busy   |busy   |busy    |busy   |on  |held
 unrescue failed|passed|torn down |done   |done   |refused |rescued|on  |held
-unrescuing     |passed|later     |busy   |busy   |busy    |refused|on  |held
-verifying      |passed|given back|busy   |busy   |busy    |refused|on  |held
+unrescuing     |passed|later     |busy   |busy   |busy    |busy   |on  |held
+verifying      |passed|given back|busy   |busy   |busy    |busy   |on  |held
 wait call-back |passed|torn down |done   |done   |busy    |refused|on  |held
 brand new state|passed|torn down |done   |done   |refused |refused|on  |held
 """
@@ -110,7 +110,9 @@ def _bench(state, operation):
     """Return a driver with a node in a state, with the server if needed."""
     has_server = operation not in ('spawn', 'stock')
     is_working = state in ironic_machine.WORKING
-    bench = fake.bench(
+    # A rescue of a locked node waits for the lock.
+    make = timed.bench if operation == 'rescue' else fake.bench
+    bench = make(
         provision_state=state,
         reservation='conductor' if is_working else None,
         instance_uuid=fake.SERVER if has_server else None,
@@ -131,16 +133,12 @@ def _spawn(bench):
 def _destroy(bench):
     state = bench.ironic.nodes[fake.NODE].provision_state
     if state in _ENDS:
-        _end_work_soon(bench, _ENDS[state])
+        bench.ironic.ends[fake.NODE] = _ENDS[state]
+        threading.Timer(_FEED_DELAY_S, _end_work, [bench]).start()
     bench.driver.destroy(None, fake.server(), fake.network())
     if bench.ironic.nodes[fake.NODE].instance_uuid == fake.SERVER:
         return 'let be'
     return _DESTROYED[tuple(bench.ironic.names())]
-
-
-def _end_work_soon(bench, end):
-    bench.ironic.ends[fake.NODE] = end
-    threading.Timer(_FEED_DELAY_S, _end_work, [bench]).start()
 
 
 def _end_work(bench):
@@ -167,7 +165,9 @@ def _rebuild(bench):
 def _rescue(bench):
     state = bench.ironic.nodes[fake.NODE].provision_state
     if state in ('rescuing', 'rescue wait'):  # An earlier worker began it.
-        _end_work_soon(bench, 'rescue')
+        bench.ironic.change_after(
+            60, provision_state='rescue', reservation=None
+        )
     bench.driver.rescue(None, fake.server(), None, None, 'secret')
     return 'rescued'
 

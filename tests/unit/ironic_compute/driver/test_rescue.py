@@ -6,7 +6,7 @@ from nova import exception as nova_exception
 
 from ironic_compute import errors
 
-from . import fake
+from . import fake, timed
 
 
 def test_rescue_and_unrescue():
@@ -38,37 +38,222 @@ def test_rescue_needs_a_rescue_interface(interface, can_rescue):
     assert (reason is None) == can_rescue
 
 
-def _bench_at_work(state, end):
-    """Return a driver whose Ironic rescues or unrescues the node already."""
-    bench = fake.bench(instance_uuid=fake.SERVER, provision_state=state)
-    bench.ironic.ends[fake.NODE] = end
-    read = bench.ironic.read_node
+def _bench(state, **fields):
+    """Return a driver on an Ironic whose node is in a state for a while."""
+    return timed.bench(
+        instance_uuid=fake.SERVER, provision_state=state, **fields
+    )
 
-    def read_and_end(node):
-        facts = read(node)
-        bench.ironic.settle(node)
-        bench.node_cache.update_facts(bench.ironic.nodes[node])
-        return facts
 
-    bench.ironic.read_node = read_and_end
-    return bench
+def _rescue(bench):
+    bench.driver.rescue(None, fake.server(), None, None, 'pw', None, None)
+    assert bench.ironic.nodes[fake.NODE].provision_state == 'rescue'
+
+
+def _unrescue(bench):
+    bench.driver.unrescue(None, fake.server())
+    assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
+
+
+# The request, and the state of the node before it.
+_CHANGES = [(_rescue, 'active'), (_unrescue, 'rescue')]
 
 
 @pytest.mark.parametrize('state', ['rescuing', 'rescue wait'])
 def test_rescue_that_an_earlier_worker_has_requested_goes_on(state):
     """Ironic refuses a second request while it rescues a node."""
-    bench = _bench_at_work(state, 'rescue')
+    bench = _bench(state)
+    bench.ironic.change_after(60, provision_state='rescue', reservation=None)
     assert bench.driver.is_rescue_begun(fake.server())
-    bench.driver.rescue(None, fake.server(), None, None, 'pw', None, None)
-    assert bench.ironic.nodes[fake.NODE].provision_state == 'rescue'
+    _rescue(bench)
     assert bench.ironic.names() == []
 
 
 def test_unrescue_that_an_earlier_worker_has_requested_goes_on():
     """The server would end in ERROR although its system boots."""
-    bench = _bench_at_work('unrescuing', 'active')
-    bench.driver.unrescue(None, fake.server())
+    bench = _bench('unrescuing')
+    bench.ironic.change_after(60, provision_state='active', reservation=None)
+    _unrescue(bench)
     assert bench.ironic.names() == []
+
+
+def test_rescue_of_an_earlier_worker_that_fails_is_not_begun_again():
+    """The user reads Ironic's error, as without a restart."""
+    bench = _bench('rescuing')
+    bench.ironic.change_after(
+        60,
+        provision_state='rescue failed',
+        reservation=None,
+        last_error='no heartbeat',
+    )
+    with pytest.raises(
+        nova_exception.InstanceRescueFailure, match='no heartbeat'
+    ):
+        _rescue(bench)
+    assert bench.ironic.names() == []
+
+
+def test_rescue_that_failed_before_its_message_came_again_is_begun_again():
+    """The server would end in ERROR though nobody waited for the rescue."""
+    bench = _bench('rescue failed', last_error='no heartbeat')
+    assert not bench.driver.is_rescue_begun(fake.server())
+    _rescue(bench)
+    assert bench.ironic.names() == ['rescue']
+
+
+class _Killed(BaseException):
+    """The end of a worker."""
+
+
+def _kill_at(bench, number, is_done):
+    """End the worker before or after its request ``number``; return undo."""
+    names = ('read_node', 'read_node_of_instance', 'set_provision_state')
+    sent = []
+
+    def killing(send):
+        def request(*args, **kwargs):
+            sent.append(send)
+            if len(sent) <= number:
+                return send(*args, **kwargs)
+            if is_done:
+                send(*args, **kwargs)
+            raise _Killed
+
+        return request
+
+    for name in names:
+        setattr(bench.ironic, name, killing(getattr(bench.ironic, name)))
+    return lambda: [delattr(bench.ironic, name) for name in names]
+
+
+@pytest.mark.parametrize('pause_s', [0.0, timed.WORK_S / 2, timed.WORK_S * 2])
+@pytest.mark.parametrize('is_done', [False, True])
+@pytest.mark.parametrize('number', range(5))
+@pytest.mark.parametrize(('change', 'state'), _CHANGES)
+def test_worker_killed_at_a_request_is_followed_by_one_that_goes_on(
+    change, state, number, is_done, pause_s
+):
+    """The next worker gets the message again; Ironic begins the work once."""
+    bench = _bench(state)
+    restart = _kill_at(bench, number, is_done)
+    with pytest.raises(_Killed):
+        change(bench)
+    restart()
+    bench.clock.advance(pause_s)
+    change(bench)
+    assert len(bench.ironic.calls) == 1
+
+
+@pytest.mark.parametrize(('change', 'state'), _CHANGES)
+def test_node_that_ironic_locks_for_a_while_is_waited_for(change, state):
+    """Ironic's power sync locks a node for half a minute, for instance."""
+    bench = _bench(state, reservation='conductor')
+    bench.ironic.change_after(30, reservation=None)
+    change(bench)
+    assert len(bench.ironic.calls) > 1
+    assert len(bench.ironic.begun) == 1
+
+
+@pytest.mark.parametrize(('change', 'state'), _CHANGES)
+def test_node_that_stays_locked_is_not_read_at_each_try(change, state):
+    """It is read before the first request, and after the last one."""
+    bench = _bench(state, reservation='conductor')
+    with pytest.raises(nova_exception.NovaException, match='locked'):
+        change(bench)
+    assert len(bench.ironic.calls) > 5
+    assert bench.ironic.reads_count == 2
+
+
+@pytest.mark.parametrize('work_s', [40, 400])
+def test_rescue_of_an_earlier_worker_that_ironic_begins_late_goes_on(work_s):
+    """Its request was on its way while the next worker read the node.
+
+    Ironic may hold the lock for longer than requests are repeated.
+    """
+    bench = _bench('active', reservation='conductor')
+    bench.ironic.change_after(3, provision_state='rescuing')
+    bench.ironic.change_after(
+        work_s, provision_state='rescue wait', reservation=None
+    )
+    bench.ironic.change_after(work_s * 5, provision_state='rescue')
+    _rescue(bench)
+    assert bench.ironic.begun == []
+
+
+@pytest.mark.parametrize('work_s', [40, 400])
+def test_unrescue_of_an_earlier_worker_that_ironic_begins_late_goes_on(work_s):
+    """Ironic holds the lock until it has ended."""
+    bench = _bench('rescue', reservation='conductor')
+    bench.ironic.change_after(3, provision_state='unrescuing')
+    bench.ironic.change_after(
+        work_s, provision_state='active', reservation=None
+    )
+    _unrescue(bench)
+    assert bench.ironic.begun == []
+
+
+@pytest.mark.parametrize(('change', 'state'), _CHANGES)
+def test_request_that_has_reached_ironic_against_all_signs_goes_on(
+    change, state
+):
+    """A connection that is reset counts as one that was not made."""
+    bench = _bench(state)
+    send = bench.ironic.set_provision_state
+
+    def reset(*args, **kwargs):
+        bench.ironic.set_provision_state = send
+        send(*args, **kwargs)
+        raise errors.IronicNotReached('reset by peer')
+
+    bench.ironic.set_provision_state = reset
+    change(bench)
+    assert len(bench.ironic.begun) == 1
+
+
+@pytest.mark.parametrize(('change', 'state'), _CHANGES)
+def test_request_without_an_answer_is_not_repeated_before_a_read(
+    change, state
+):
+    """Ironic began it, and then was away for a while."""
+    bench = _bench(state)
+    send, read = bench.ironic.set_provision_state, bench.ironic.read_node
+
+    def lose(*args, **kwargs):
+        send(*args, **kwargs)
+        back_s = bench.clock.now_s() + 20
+        bench.ironic.read_node = lambda node: fail_until(back_s, node)
+        raise errors.IronicUnavailable('bad gateway', 502)
+
+    def fail_until(back_s, node):
+        if bench.clock.now_s() < back_s:
+            raise errors.IronicUnavailable('bad gateway', 502)
+        return read(node)
+
+    bench.ironic.set_provision_state = lose
+    change(bench)
+    assert len(bench.ironic.calls) == 1
+
+
+def test_rescue_without_an_answer_that_ironic_begins_late_is_begun_once():
+    """Ironic would begin a second rescue when the first one has ended."""
+    bench = _bench('active')
+    send, tries = bench.ironic.set_provision_state, []
+
+    def lose_first(*args, **kwargs):
+        tries.append(args)
+        if len(tries) > 1:
+            send(*args, **kwargs)
+            return
+        bench.ironic.change(fake.NODE, reservation='conductor')
+        bench.ironic.change_after(
+            3, provision_state='rescue', reservation=None
+        )
+        raise errors.IronicUnavailable('bad gateway', 502)
+
+    bench.ironic.set_provision_state = lose_first
+    _rescue(bench)
+    assert len(tries) == 2, 'the second one met the lock'
+    assert bench.ironic.begun == []
 
 
 @pytest.mark.parametrize('state', ['active', 'rescue'])
