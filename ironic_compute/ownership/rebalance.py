@@ -154,7 +154,7 @@ class Rebalancer:
         given = self._writers.for_each(
             lambda node: self._push_one(node, moves[node], ring), moves
         )
-        self._report_pushes([n for n in moves if given.get(n)], moves)
+        self._log_pushes([n for n in moves if given.get(n)], moves)
 
     def _find_misplaced(self, ring: Ring) -> Iterable[NodeId]:
         """Return the held nodes whose target is another host.
@@ -193,6 +193,9 @@ class Rebalancer:
                 target=target,
                 node=node,
             )
+            # At once: if this worker is killed, nobody else tells the target,
+            # which then notices at its next audit.
+            self._notify_given(target, [node])
         return is_given
 
     def _why_pushed(self, row: Any, target: Host, ring: Ring) -> Cause:
@@ -266,7 +269,7 @@ class Rebalancer:
         """
         return self._targets
 
-    def _report_pushes(
+    def _log_pushes(
         self, given: list[NodeId], moves: Mapping[NodeId, Host]
     ) -> None:
         for target in sorted({moves[node] for node in given}):
@@ -275,4 +278,3 @@ class Rebalancer:
                 'Pushed %(count)d free nodes to host %(target)s',
                 {'count': len(nodes), 'target': target},
             )
-            self._notify_given(target, nodes)

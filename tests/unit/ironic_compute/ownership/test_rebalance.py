@@ -6,6 +6,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from hashring.ring import Host
 from hashring.workers import WorkerView
 from ironic_compute.gate import LeaseGate
@@ -133,6 +135,36 @@ def test_nodes_of_a_disabled_host_move_once() -> None:
     assert {(old, new) for _, old, new in cloud.moved} == {(C1, C2)}
     nodes = [node for node, _, _ in cloud.moved]
     assert len(nodes) == len(set(nodes))
+
+
+def test_nodes_of_a_worker_that_is_killed_in_a_round_are_held() -> None:
+    """The target is told of each node before the next one is pushed."""
+    cloud = Cloud([f'node-{number}' for number in range(9)])
+    one, two = cloud.add('c1'), cloud.add('c2')
+    cloud.show('c1')
+    cloud.settle()
+    cloud.show('c2')
+    for node in cloud.nodes:
+        # Two has seen them at c1, as in its last audit.
+        two.unheld._of_pool.add(node)
+    rows: Any = one.rows
+    write = rows.write_holder
+
+    def write_four(*args: Any) -> bool:
+        if len(cloud.moved) == 4:
+            raise KeyboardInterrupt
+        return bool(write(*args))
+
+    rows.write_holder = write_four
+    cloud.moved.clear()
+    with pytest.raises(KeyboardInterrupt):
+        one.rebalancer.run_round()
+    given = [node for node, _, _ in cloud.moved]
+    assert len(given) == 4
+    for facts in cloud.nodes.values():
+        two.node_changes.node_changed(facts)
+    two.rebalancer.run_round()
+    assert sorted(two.held_nodes.rows()) == given
 
 
 def test_given_node_is_held_while_all_hosts_are_disabled() -> None:
