@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from hashring import events, paths, workers
+from hashring.agent_deaths import AgentDeaths
 from hashring.agent_status import AgentStatus
 from hashring.assignment import Assignment
 from hashring.clock import Clock
@@ -103,17 +104,9 @@ class Agent:
         self._known: frozenset[Host] = frozenset()
         # When this agent last published no ring.
         self._no_ring_at_s = 0.0
-        boot, home = self._group.boot, self._home
-        self._me = Member(
-            home,
-            boot,
-            machine=self._machine,
-            version=self._version,
-            page=self._page,
-            lease_term_s=self._timing.lease_term_s,
-        )
-        self._published = self._me
+        boot, home, now_s = self._group.boot, self._home, self._clock.now_s()
         self._saved_pool = saved = SavedPool(self._saved_state)
+        self._deaths = AgentDeaths(self._saved_state)
         self.assignment = Assignment(
             home,
             boot,
@@ -121,12 +114,23 @@ class Agent:
             self._group.traits,
             left_lock=self._saved_state.read_home_lock(home),
             keeps_s=self._group.keeps_s,
+            home_hold=self._deaths.new_hold(home, now_s),
             lease_terms=LeaseTerms(
                 self._timing.lease_term_s,
                 saved.longest_term_s,
-                self._clock.now_s(),
+                now_s,
             ),
         )
+        self._me = Member(
+            home,
+            boot,
+            machine=self._machine,
+            version=self._version,
+            page=self._page,
+            wants_home=self.assignment.wants_home(now_s),
+            lease_term_s=self._timing.lease_term_s,
+        )
+        self._published = self._me
         self.pool = Pool(
             home,
             saved.known,
@@ -140,9 +144,7 @@ class Agent:
         self.lock_thread = LockThread(
             self._group, self.heartbeat_thread.state().lease, self._clock
         )
-        self._operator_log = OperatorLog(
-            home, self._group.backend_name, self._clock.now_s()
-        )
+        self._operator_log = OperatorLog(home, self._group.backend_name, now_s)
         self._counter = EventCounter(self._on_host_move)
         self._observed_paths = paths.ObservedPaths()
         self._path_states: dict[paths.Path, paths.PathState] = {}
@@ -185,6 +187,7 @@ class Agent:
         This is one turn of the main loop. It waits up to ``loop_interval_s``
         for an event of a worker.
         """
+        self.heartbeat_thread.note_turn()
         self._read_heartbeats()
         for answer in self.lock_thread.answers():
             self._save_home_lock(answer)
@@ -196,6 +199,8 @@ class Agent:
             self._known = self.pool.known
             self._handle(events.KnownHosts(self._known))
         self._handle(events.Tick())
+        if self.assignment.serves_home_well(self._clock.now_s()):
+            self._deaths.end()
         self._keep_path_worker()
         self._publish_view()
         if self._on_status is not None:
@@ -479,6 +484,7 @@ class Agent:
         # ends, because other agents read from it how long to wait.
         leave = leaving is not None and not leaving.restarting
         self._group.close(leave=leave, timeout_s=CLOSE_TIMEOUT_S)
+        self._deaths.end()
         self._saved_state.close()
 
 

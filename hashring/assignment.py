@@ -53,6 +53,7 @@ class Assignment:
     :param lease_terms: the lease terms that are known already
     :param keeps_s: for how many seconds the backend keeps entries of a dead
         process, if that is longer than the lease term
+    :param home_hold: the state of the home host, if agents have died before
     """
 
     _home: Host
@@ -67,12 +68,15 @@ class Assignment:
     )
 
     _keeps_s: float = 0.0
+    _home_hold: Hold = attrs.field(
+        default=attrs.Factory(lambda self: Hold(self._home), takes_self=True)
+    )
 
     def __attrs_post_init__(self) -> None:
         self._presence_watch = PresenceWatch(
             self._boot, self._timing.adopt_step_s
         )
-        self._holds = {self._home: Hold(self._home)}
+        self._holds = {self._home: self._home_hold}
         self._known: frozenset[Host] = frozenset()
         self._lease_status = events.LeaseStatus(deadline_s=0.0, epoch=0)
         # The last epoch (unbroken run of heartbeats) in which this agent held
@@ -102,9 +106,13 @@ class Assignment:
         """Return the state of each host that this agent ever tried to lock."""
         return tuple(hold.state() for hold in self._holds.values())
 
+    def serves_home_well(self, now_s: float) -> bool:
+        """Return whether the worker of the home host has served for long."""
+        return self.holds_home() and self._home_hold.is_healthy(now_s)
+
     def holds_home(self) -> bool:
         """Return whether this agent certainly has the home lock."""
-        return self._holds[self._home].phase in CERTAIN
+        return self._home_hold.phase in CERTAIN
 
     @property
     def epoch(self) -> int:
@@ -117,7 +125,7 @@ class Assignment:
         False while its worker keeps dying here, and while this agent is half
         alive; other agents may adopt it.
         """
-        hold = self._holds[self._home]
+        hold = self._home_hold
         keeps_dying = hold.keeps_dying and now_s < hold.hold_off_until_s
         return not (keeps_dying or self._is_half_alive)
 
@@ -414,7 +422,7 @@ class Assignment:
     def _try_hosts(self, now_s: float) -> Iterator[events.Effect]:
         if self._is_half_alive:
             return
-        home = self._holds[self._home]
+        home = self._home_hold
         if home.phase is Phase.IDLE and now_s >= home.retry_at_s:
             yield from self._try(home, 0.0)
         if now_s < self._held_since_s + self._lease_terms.longest_s:

@@ -50,7 +50,8 @@ class HeartbeatState:
 class HeartbeatThread:
     """Keeps this agent in its group.
 
-    The agent's main thread calls `start`, `state`, `set_member` and `end`.
+    The agent's main thread calls `start`, `state`, `note_turn`, `set_member`
+    and `end`.
 
     :param me: the record of this agent to publish first.
     """
@@ -65,6 +66,10 @@ class HeartbeatThread:
         # entries of agents that died before it have then expired.
         self._read_others_at_s = clock.now_s() + 2 * timing.lease_term_s
         self._are_others_read = False
+        self._term_s = timing.lease_term_s
+        # When the agent's main loop has last turned.
+        self._turned_s = clock.now_s()
+        self._is_hang_logged = False
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
@@ -91,6 +96,10 @@ class HeartbeatThread:
     def state(self) -> HeartbeatState:
         """Return the result of the last heartbeat; never blocks."""
         return self._state
+
+    def note_turn(self) -> None:
+        """Record that the main loop turns; never blocks."""
+        self._turned_s = self._clock.now_s()
 
     def set_member(self, me: Member, epoch: int) -> bool:
         """Set the record of this agent, to be published soon; never blocks.
@@ -137,6 +146,8 @@ class HeartbeatThread:
     def beat(self) -> None:
         """Join, publish, and send one heartbeat; never raises."""
         self._wake.clear()
+        if self._is_loop_hung():
+            return
         try:
             if self._pass_probation():
                 self._join_group()
@@ -152,6 +163,24 @@ class HeartbeatThread:
         except Exception as exc:
             LOG.exception('The heartbeat failed')
             self._note_failure(repr(exc))
+
+    def _is_loop_hung(self) -> bool:
+        """Return whether the main loop has not turned for a lease term.
+
+        It blocks on the disk or on the log, for instance. Its workers may not
+        act any more, so others must get its hosts.
+        """
+        silent_s = self._clock.now_s() - self._turned_s
+        is_hung = silent_s > self._term_s
+        if is_hung and not self._is_hang_logged:
+            LOG.error(
+                'The main loop of this daemon has not turned for '
+                '%(silent_s)d s, so no heartbeat is sent and others adopt '
+                'its hosts',
+                {'silent_s': silent_s},
+            )
+        self._is_hang_logged = is_hung
+        return is_hung
 
     def _pass_probation(self) -> bool:
         """Return whether this agent may renew its lease; see `probation`."""

@@ -167,10 +167,14 @@ class Hold:
             self.host, self.phase, self.serves_since_s, self.hold_off_until_s
         )
 
+    def is_healthy(self, now_s: float) -> bool:
+        """Return whether the worker has served long enough."""
+        since_s = self.serves_since_s
+        return since_s is not None and now_s - since_s > HEALTHY_AFTER_S
+
     def record_death(self, now_s: float) -> None:
         """Count a worker that ended without a stop request; delay the next."""
-        since_s = self.serves_since_s
-        if since_s is not None and now_s - since_s > HEALTHY_AFTER_S:
+        if self.is_healthy(now_s):
             self.deaths_count = 0
         self.deaths_count += 1
         self.hold_off_until_s = now_s + hold_off_s(self.deaths_count)

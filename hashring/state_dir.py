@@ -4,6 +4,7 @@
 `agent.lock` is locked while the agent runs: one agent for one directory.
 `home_lock.json` has the last token of the home lock, with which the next
     agent process breaks that lock at once after a kill -9.
+`deaths.json` has how many agent processes in a row have died.
 `known.json` has the known hosts of the pool, so that all of them are served
     again after a loss of power on all machines.
 `vouched.json` has the hosts whose mapping to a cell operators have confirmed.
@@ -65,6 +66,10 @@ class SavedState(Protocol):
     def read_longest_term_s(self) -> float: ...
 
     def write_longest_term(self, term_s: float) -> bool: ...
+
+    def read_deaths_count(self) -> int: ...
+
+    def write_deaths_count(self, count: int) -> bool: ...
 
 
 class StateDir:
@@ -181,6 +186,15 @@ class StateDir:
         return self._empty_files() and self._write(
             'longest_term.json', float(term_s)
         )
+
+    def read_deaths_count(self) -> int:
+        """Return the saved number of agents that have died; 0 if none is."""
+        raw = self._read('deaths.json')
+        return raw if isinstance(raw, int) else 0
+
+    def write_deaths_count(self, count: int) -> bool:
+        """Save how many agents have died; return if it succeeded."""
+        return self._write('deaths.json', count)
 
     def _empty_files(self) -> bool:
         """Empty the files of another group, then save this group's name.

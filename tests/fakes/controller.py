@@ -25,6 +25,7 @@ class SavedState:
         self._confirmed_mappings: frozenset[Host] = frozenset()
         self._marks: Marks = ()
         self._longest_term_s = 0.0
+        self._deaths_count = 0
 
     def close(self) -> None:
         """Do nothing."""
@@ -72,6 +73,15 @@ class SavedState:
     def write_longest_term(self, term_s: float) -> bool:
         """Save the longest lease term."""
         self._longest_term_s = term_s
+        return True
+
+    def read_deaths_count(self) -> int:
+        """Return the saved number of agents that have died."""
+        return self._deaths_count
+
+    def write_deaths_count(self, count: int) -> bool:
+        """Save how many agents have died."""
+        self._deaths_count = count
         return True
 
 

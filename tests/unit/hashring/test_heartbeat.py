@@ -48,6 +48,7 @@ class Scene:
     def beat(self, after_s: float = 3.0) -> None:
         self._reconnects_count = self.group.reconnects_count
         self.clock.advance(after_s)
+        self.heartbeat_thread.note_turn()
         self.heartbeat_thread.beat()
 
     def held(self) -> bool:
@@ -345,3 +346,18 @@ def test_heartbeat_after_a_failed_one_needs_two_connections(
     scene.lucky_count = 2
     scene.beat()
     assert scene.heartbeat_thread.state().failure is None
+
+
+def test_no_heartbeat_is_sent_while_the_main_loop_hangs(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its workers may not act any more, and others must get its hosts."""
+    scene.beat()
+    for _ in range(2):
+        scene.clock.advance(15.1)
+        scene.heartbeat_thread.beat()
+        assert not scene.held()
+    assert caplog.text.count('has not turned for 15 s') == 1
+    for _ in range(2):  # It joins anew, as the service has forgotten it.
+        scene.beat()
+    assert scene.held()

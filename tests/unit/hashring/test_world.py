@@ -43,6 +43,22 @@ def test_host_of_an_agent_with_a_longer_term(short_s: float) -> None:
     assert made.find_problem() is None
 
 
+@pytest.mark.parametrize('kind', KINDS)
+def test_host_of_an_agent_whose_loop_hangs(kind: str) -> None:
+    """Its workers may not act, so its heartbeats must not keep its locks."""
+    traits, revives = KINDS[kind]
+    made = world.World(1, traits, 2, revives=revives)
+    made.heal()
+    _run(made, 60.0)
+    one, two = made.machines
+    one._busy.add('turn')
+    _run(made, 60.0)
+    assert one.home in two.workers.live
+    one._busy.discard('turn')
+    _run(made, 90.0)
+    assert made.find_problem() is None
+
+
 @pytest.mark.parametrize('cut_s', [2.0, 20.0, 45.0, 60.0])
 def test_agent_that_reads_its_first_list_late(cut_s: float) -> None:
     """It was started without a route; the other one renewed its lease."""
