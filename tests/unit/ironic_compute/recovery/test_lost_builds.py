@@ -263,14 +263,36 @@ def test_only_one_check_at_a_time_reads_placement() -> None:
     assert lost.reads_count == 1
 
 
-@pytest.mark.parametrize('task_state', decisions.UNSHELVING)
-def test_lost_unshelving_leaves_the_server_shelved(task_state: str) -> None:
-    """A server whose unshelve was lost is shelved as before, not ERROR."""
+@pytest.mark.parametrize(
+    ('task_state', 'nodes'),
+    [
+        *((state, [N1]) for state in decisions.UNSHELVING),
+        (task_states.SPAWNING, []),
+    ],
+)
+def test_lost_unshelving_leaves_the_server_shelved(
+    task_state: str, nodes: list[NodeId]
+) -> None:
+    """A server whose unshelve was lost is shelved as before, not ERROR.
+
+    It has no allocation if the unshelve had failed and its worker was killed
+    before it cleared the task: no user could unshelve the server again.
+    """
     server = _server(vm_states.SHELVED_OFFLOADED, task_state=task_state)
-    lost = _Lost(server, nodes=[N1])
+    lost = _Lost(server, nodes=nodes)
     lost.check()
     assert lost.done == ['node freed', 'no task']
     assert server.vm_state == vm_states.SHELVED_OFFLOADED
+
+
+def test_unshelving_that_is_scheduled_is_left_alone() -> None:
+    """It has no allocation yet, and no worker has its message."""
+    server = _server(
+        vm_states.SHELVED_OFFLOADED, task_state=task_states.UNSHELVING
+    )
+    lost = _Lost(server, nodes=[])
+    lost.check()
+    assert not lost.done
 
 
 def test_a_shelved_server_without_task_is_left_alone() -> None:
