@@ -102,6 +102,7 @@ class Agent:
         self._members_as_of_s = 0.0
         # The known hosts as `assignment` has them.
         self._known: frozenset[Host] = frozenset()
+        self._is_admitted = False
         # When this agent last published no ring.
         self._no_ring_at_s = 0.0
         boot, home, now_s = self._group.boot, self._home, self._clock.now_s()
@@ -237,7 +238,7 @@ class Agent:
         self._operator_log.log_lease_terms(state.view.members)
         self._handle(_lease_status(state))
         self._judge_paths(state, now_s, held=held)
-        self._check_other_groups(state.other_groups)
+        self._check_other_groups(state)
 
     def _judge_paths(
         self, state: HeartbeatState, now_s: float, *, held: bool
@@ -303,10 +304,23 @@ class Agent:
         else:
             self.pool.forget_host(host)
 
-    def _check_other_groups(self, groups: Sequence[str]) -> None:
-        """Leave if another group's pool has nodes of this agent's pool."""
-        reasons = filter(None, map(self._find_overlap, groups))
-        exit_message = next(reasons, None)
+    def _check_other_groups(self, state: HeartbeatState) -> None:
+        """Leave if another group's pool has nodes of this agent's pool.
+
+        Of groups that started together the largest one stays. Otherwise one
+        machine with a wrong pool would end all agents after a loss of power.
+        """
+        if self._is_admitted or state.other_groups is None:
+            return
+        reasons = {
+            self._find_overlap(name): members
+            for name, members in state.other_groups.items()
+        }
+        overlaps = {why: found for why, found in reasons.items() if why}
+        self._is_admitted = not overlaps
+        mine = state.view.up()
+        lost = (w for w, o in overlaps.items() if not _stays(mine, o))
+        exit_message = next(lost, None)
         if exit_message is not None and self.assignment.leaving is None:
             effect = events.Abort(exit_message, EX_CONFIG)
             self._operator_log.log_effect(effect)
@@ -444,6 +458,7 @@ class Agent:
             failing_paths=paths.failing(states, now_s, PATH_PUBLISHED_AFTER_S),
             path_proofs=self._path_proofs.proofs(states),
             is_half_alive=self._half_alive.is_half_alive,
+            is_admitted=self._is_admitted,
         )
 
     # ---- the end
@@ -486,6 +501,22 @@ class Agent:
         self._group.close(leave=leave, timeout_s=CLOSE_TIMEOUT_S)
         self._deaths.end()
         self._saved_state.close()
+
+
+def _stays(mine: Sequence[Member], others: Sequence[Member]) -> bool:
+    """Return whether another group ends and not this one.
+
+    :param mine: the members of this group that are up
+    :param others: those of the other group
+    """
+    if any(member.is_admitted for member in others):
+        return False
+    return _size(mine) > _size(others)
+
+
+def _size(members: Sequence[Member]) -> tuple[int, str]:
+    """Return what is greater for the group that stays."""
+    return len(members), max((m.home for m in members), default='')
 
 
 def _lease_status(state: HeartbeatState) -> events.LeaseStatus:

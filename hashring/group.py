@@ -91,6 +91,9 @@ class Member:
     path_proofs: tuple[PathProof, ...] = ()
     is_half_alive: bool = False
     """The agent serves no host, because it cannot and another agent can."""
+    is_admitted: bool = False
+    """The agent has found no other pool that has nodes of its own one; agents
+    that start later end if theirs has."""
 
     def capabilities(self) -> dict[str, Any]:
         """Return this member as plain JSON values, for the backend."""
@@ -114,6 +117,7 @@ class Member:
             'failing_paths': list(self.failing_paths),
             'path_proofs': [[p.path, p.boot] for p in self.path_proofs],
             'half_alive': self.is_half_alive,
+            'admitted': self.is_admitted,
             **({} if self.marks is None else {'marks': dict(self.marks)}),
         }
 
@@ -151,6 +155,7 @@ class Member:
             failing_paths=_paths(raw.get('failing_paths', ())),
             path_proofs=_path_proofs(raw.get('path_proofs', ())),
             is_half_alive=bool(raw.get('half_alive', False)),
+            is_admitted=bool(raw.get('admitted', True)),
             marks=parse_marks(raw['marks']) if 'marks' in raw else None,
         )
 
@@ -228,8 +233,11 @@ class Group(Protocol):
     def members(self) -> tuple[Member, ...]:
         """Read the members of the group, this agent included."""
 
-    def other_groups(self) -> tuple[str, ...]:
-        """Read the names of the other groups that have a live member."""
+    def other_groups(self) -> Mapping[str, tuple[Member, ...]]:
+        """Read the members of other groups that are up, by the group's name.
+
+        Those of this home host are left out, and groups without others.
+        """
 
     def reconnect(self) -> None:
         """Have the next request open a new connection; never blocks.

@@ -9,6 +9,7 @@ meanwhile the agent's main loop goes on and sees the end of the lease.
 import contextlib
 import dataclasses
 import threading
+from collections.abc import Mapping
 
 from oslo_log import log as logging
 
@@ -43,8 +44,9 @@ class HeartbeatState:
     verdict: Verdict | None = None
     failure: str | None = None
     """The error of the last heartbeat; None if it succeeded."""
-    other_groups: tuple[str, ...] = ()
-    """Other groups with a live member, as read once after the start."""
+    other_groups: Mapping[str, tuple[Member, ...]] | None = None
+    """The members of other groups, as read two terms after the start and then
+    each term until this agent is admitted; None: not read yet."""
 
 
 class HeartbeatThread:
@@ -65,7 +67,6 @@ class HeartbeatThread:
         # The other groups are read two terms after the start, because the
         # entries of agents that died before it have then expired.
         self._read_others_at_s = clock.now_s() + 2 * timing.lease_term_s
-        self._are_others_read = False
         self._term_s = timing.lease_term_s
         # When the agent's main loop has last turned.
         self._turned_s = clock.now_s()
@@ -267,15 +268,16 @@ class HeartbeatThread:
         )
 
     def _read_other_groups(self) -> None:
-        """Read the other groups on this backend once, after the start.
+        """Read the other groups on this backend, until this one is admitted.
 
         An agent that starts later makes the same check.
         """
-        is_due = self._clock.now_s() >= self._read_others_at_s
-        if not is_due or self._are_others_read or not self._joined:
+        now_s = self._clock.now_s()
+        is_due = now_s >= self._read_others_at_s
+        if not is_due or self._wanted[0].is_admitted or not self._joined:
             return
         other_groups = self._group.other_groups()
-        self._are_others_read = True
+        self._read_others_at_s = now_s + self._term_s
         self._state = dataclasses.replace(
             self._state, other_groups=other_groups
         )

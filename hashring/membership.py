@@ -225,13 +225,14 @@ class Membership:
             raw = _read_members(self._driver, self._group)
         return self._parsed(raw)
 
-    def other_groups(self) -> tuple[str, ...]:
+    def other_groups(self) -> dict[str, tuple[Member, ...]]:
         mine = group_name(self._group)
-        return tuple(
-            name
+        others = {
+            name: tuple(filter(self._is_other, members))
             for name, members in sorted(self.pools().items())
-            if name != mine and any(map(self._is_other, members))
-        )
+            if name != mine
+        }
+        return {name: members for name, members in others.items() if members}
 
     def _is_other(self, member: Member) -> bool:
         return member.state is MemberState.UP and member.home != self._home

@@ -8,7 +8,7 @@ they restart. It passes the contract tests of the tooz drivers.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hashring import errors
 from hashring.group import Boot, LockToken, Member, Traits
@@ -53,7 +53,7 @@ class Service:
         self.traits = traits
         self.revives = revives
         self.up = True
-        self.other_groups: tuple[str, ...] = ()
+        self.other_groups: Mapping[str, tuple[Member, ...]] = {}
         self._entries: dict[Boot, _Entry] = {}
         self._locks: dict[Host, _Lock] = {}
         self._tokens_count = 0
@@ -203,7 +203,7 @@ class FakeGroup:
         self._fault('after members')
         return found
 
-    def other_groups(self) -> tuple[str, ...]:
+    def other_groups(self) -> Mapping[str, tuple[Member, ...]]:
         self._reach('groups')
         return self._service.other_groups
 

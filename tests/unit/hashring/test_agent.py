@@ -6,7 +6,7 @@ The machines are those of the simulated world, without its faults.
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -468,6 +468,9 @@ class OneShotWorkers(FakeWorkers):
         self._events.append(WorkerExited(host, 78, fatal, tenure))
 
 
+_NO_GROUPS: Mapping[str, tuple[Member, ...]] = {}
+
+
 def make_service(term_s: float) -> coordination.Service:
     return coordination.Service(SystemClock().now_s, term_s, coordination.ETCD)
 
@@ -475,7 +478,7 @@ def make_service(term_s: float) -> coordination.Service:
 def make(
     workers: FakeWorkers,
     turned: Callable[[], None],
-    other_groups: tuple[str, ...] = (),
+    other_groups: Mapping[str, tuple[Member, ...]] = _NO_GROUPS,
     term_s: float = 15.0,
     loop_interval_s: float = 0.01,
     service: coordination.Service | None = None,
@@ -511,10 +514,54 @@ def test_agent_beside_a_pool_with_its_nodes_ends(world: World) -> None:
         clock.advance(1.0)  # Its worker takes up to a minute to end.
         workers.run(world.facts)
 
-    made = make(workers, turned, ('good', 'bad'), term_s=0.5)
+    others = (Member(C2, Boot('b2'), is_admitted=True),)
+    groups = {'good': others, 'bad': others}
+    made = make(workers, turned, groups, term_s=0.5)
     assert made.run() == 78
     assert made.exit_message == 'it has our nodes'
     assert workers.live == {}
+
+
+@pytest.mark.parametrize(
+    ('homes', 'is_admitted', 'stays'),
+    [
+        (('c0',), False, True),
+        (('c0',), True, False),
+        (('c2',), False, False),
+        (('c0', 'c0a'), False, False),
+        ((), False, True),
+    ],
+)
+def test_of_pools_that_start_together_one_goes_on(
+    world: World, homes: tuple[str, ...], is_admitted: bool, stays: bool
+) -> None:
+    """One machine with a wrong pool does not end the agents of all others."""
+    clock = world.machines[0].clock
+    workers = FakeWorkers(world, clock)
+    others = tuple(
+        Member(Host(home), Boot(home), is_admitted=is_admitted)
+        for home in homes
+    )
+    service = make_service(0.5)
+    published: list[bool] = []
+    turns = 0
+
+    def turned() -> None:
+        nonlocal turns
+        turns += 1
+        SystemClock().sleep(0.005)
+        clock.advance(1.0)
+        workers.run(world.facts)
+        published.append(made.status().me.is_admitted)
+        if turns == 400:
+            service.other_groups = {}  # The other group has ended.
+        if turns == 800:
+            made.request_stop()
+
+    made = make(workers, turned, {'bad': others}, 0.5, service=service)
+    assert made.run() == (0 if stays else 78)
+    assert not published[0]
+    assert published[-1] is stays
 
 
 class ListeningWorkers(FakeWorkers):

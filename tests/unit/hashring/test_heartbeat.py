@@ -147,22 +147,25 @@ def test_lost_locks_are_reported(scene: Scene) -> None:
     assert scene.heartbeat_thread.state().read_at_s == scene.clock.now_s()
 
 
-def test_other_groups_are_read_once_after_two_terms(
+def test_other_groups_are_read_until_this_agent_is_admitted(
     scene: Scene,
 ) -> None:
-    """Other groups are read once, two terms after the start."""
-    scene.service.other_groups = ('dead',)
+    """Other groups are read two terms after the start, and each term then."""
+    scene.service.other_groups = {'dead': ()}
     scene.beat()
     scene.beat()
-    assert scene.heartbeat_thread.state().other_groups == ()
-    scene.service.other_groups = ('other',)
-    for _ in range(10):
-        scene.beat()
-    assert scene.heartbeat_thread.state().other_groups == ('other',)
-    scene.service.other_groups = ('other', 'later')
+    assert scene.heartbeat_thread.state().other_groups is None
+    for name in ('other', 'later'):
+        scene.service.other_groups = {name: ()}
+        for _ in range(10):
+            scene.beat()
+        assert scene.heartbeat_thread.state().other_groups == {name: ()}
+    admitted = dataclasses.replace(ME, is_admitted=True)
+    scene.heartbeat_thread.set_member(admitted, 0)
+    scene.service.other_groups = {'last': ()}
     for _ in range(20):
         scene.beat()
-    assert scene.heartbeat_thread.state().other_groups == ('other',)
+    assert scene.heartbeat_thread.state().other_groups == {'later': ()}
 
 
 def test_outage_is_logged_once(

@@ -136,7 +136,7 @@ def test_other_groups_are_those_of_other_agents(
         )
         other.connect()
         other.join(member)
-    assert made.other_groups() == ('other',)
+    assert list(made.other_groups()) == ['other']
     assert set(made.pools()) == {'pool', 'other', 'former'}
 
 
