@@ -14,11 +14,12 @@ import Nova.
 
 import dataclasses
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import attrs
 
 from hashring import events, paths, workers
+from hashring.admission import Admission, FindOverlap
 from hashring.agent_deaths import AgentDeaths
 from hashring.agent_status import AgentStatus
 from hashring.assignment import Assignment
@@ -65,17 +66,13 @@ class Agent:
     :param home: the home host of this agent.
     :param timing: the durations; `Timing.from_conf(conf)`.
     :param saved_state: the state directory, already opened.
-    :param machine: the name of this machine; other agents' log messages
-        show it.
-    :param version: the version of this package; other agents can read it.
-    :param page: the URL of this agent's port; other agents can read it.
-    :param find_overlap: takes the name of another group and returns an error
-        message if that group's pool has nodes of this agent's pool, else None.
-        The agent exits with that message.
+    :param machine: the name of this machine; others can read it.
+    :param version: the version of this package; others can read it.
+    :param page: the URL of this agent's port; others can read it.
+    :param find_overlap: the agent exits with the message that it returns.
     :param on_turn: called after each turn of the loop, to feed a watchdog.
     :param on_status: called with the status after each turn; must not block.
-    :param on_host_move: called when a host has moved to this agent, or away
-        from it; must not block.
+    :param on_host_move: called when a host moves here or away; as above.
     """
 
     _group: Group = attrs.field(alias='membership')
@@ -87,7 +84,7 @@ class Agent:
     _machine: str = attrs.field(factory=socket.gethostname)
     _version: str = ''
     _page: str = ''
-    _find_overlap: Callable[[str], str | None] = lambda group: None
+    _find_overlap: FindOverlap = lambda group: None
     _on_turn: Callable[[], None] | None = None
     _on_status: Callable[[AgentStatus], None] | None = None
     _on_host_move: Callable[[HostMove], None] = lambda move: None
@@ -102,10 +99,10 @@ class Agent:
         self._members_as_of_s = 0.0
         # The known hosts as `assignment` has them.
         self._known: frozenset[Host] = frozenset()
-        self._is_admitted = False
         # When this agent last published no ring.
         self._no_ring_at_s = 0.0
         boot, home, now_s = self._group.boot, self._home, self._clock.now_s()
+        self._admission = Admission(home, self._machine, self._find_overlap)
         self._saved_pool = saved = SavedPool(self._saved_state)
         self._deaths = AgentDeaths(self._saved_state)
         self.assignment = Assignment(
@@ -305,22 +302,12 @@ class Agent:
             self.pool.forget_host(host)
 
     def _check_other_groups(self, state: HeartbeatState) -> None:
-        """Leave if another group's pool has nodes of this agent's pool.
-
-        Of groups that started together the largest one stays. Otherwise one
-        machine with a wrong pool would end all agents after a loss of power.
-        """
-        if self._is_admitted or state.other_groups is None:
-            return
-        reasons = {
-            self._find_overlap(name): members
-            for name, members in state.other_groups.items()
-        }
-        overlaps = {why: found for why, found in reasons.items() if why}
-        self._is_admitted = not overlaps
-        mine = state.view.up()
-        lost = (w for w, o in overlaps.items() if not _stays(mine, o))
-        exit_message = next(lost, None)
+        """Leave if another group's pool has nodes of this agent's pool."""
+        exit_message = self._admission.why_refused(
+            state.view.up(),
+            state.other_groups,
+            holds_home=self.assignment.holds_home(),
+        )
         if exit_message is not None and self.assignment.leaving is None:
             effect = events.Abort(exit_message, EX_CONFIG)
             self._operator_log.log_effect(effect)
@@ -458,7 +445,7 @@ class Agent:
             failing_paths=paths.failing(states, now_s, PATH_PUBLISHED_AFTER_S),
             path_proofs=self._path_proofs.proofs(states),
             is_half_alive=self._half_alive.is_half_alive,
-            is_admitted=self._is_admitted,
+            is_admitted=self._admission.is_admitted,
         )
 
     # ---- the end
@@ -501,22 +488,6 @@ class Agent:
         self._group.close(leave=leave, timeout_s=CLOSE_TIMEOUT_S)
         self._deaths.end()
         self._saved_state.close()
-
-
-def _stays(mine: Sequence[Member], others: Sequence[Member]) -> bool:
-    """Return whether another group ends and not this one.
-
-    :param mine: the members of this group that are up
-    :param others: those of the other group
-    """
-    if any(member.is_admitted for member in others):
-        return False
-    return _size(mine) > _size(others)
-
-
-def _size(members: Sequence[Member]) -> tuple[int, str]:
-    """Return what is greater for the group that stays."""
-    return len(members), max((m.home for m in members), default='')
 
 
 def _lease_status(state: HeartbeatState) -> events.LeaseStatus:

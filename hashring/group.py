@@ -236,7 +236,8 @@ class Group(Protocol):
     def other_groups(self) -> Mapping[str, tuple[Member, ...]]:
         """Read the members of other groups that are up, by the group's name.
 
-        Those of this home host are left out, and groups without others.
+        Those of this home host are left out unless they serve it, and groups
+        without others.
         """
 
     def reconnect(self) -> None:

@@ -235,7 +235,10 @@ class Membership:
         return {name: members for name, members in others.items() if members}
 
     def _is_other(self, member: Member) -> bool:
-        return member.state is MemberState.UP and member.home != self._home
+        """Return whether a member is no former process of this agent."""
+        is_ours = member.home == self._home
+        is_former = is_ours and self._home not in member.serving
+        return member.state is MemberState.UP and not is_former
 
     def pools(self) -> dict[str, tuple[Member, ...]]:
         """Read the members of every group of agents on this backend."""

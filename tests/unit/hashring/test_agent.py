@@ -564,6 +564,24 @@ def test_of_pools_that_start_together_one_goes_on(
     assert published[-1] is stays
 
 
+def test_agent_beside_its_namesake_in_another_pool_ends(
+    world: World,
+) -> None:
+    """It would wait for its home lock, and serve the host of the other one."""
+    clock, service = world.machines[0].clock, make_service(0.5)
+    rival = Member(C1, Boot('b2'), machine='control-2', serving=(C1,))
+    service.take(C1, 600.0)
+
+    def turned() -> None:
+        SystemClock().sleep(0.005)
+
+    workers = FakeWorkers(world, clock)
+    made = make(workers, turned, {'good': (rival,)}, 0.5, service=service)
+    assert made.run() == 78
+    assert made.exit_message is not None
+    assert 'host = c1: one on control-2' in made.exit_message
+
+
 class ListeningWorkers(FakeWorkers):
     """Workers that write down for how long the agent would wait for them."""
 
