@@ -178,8 +178,11 @@ class LostBuilds:
         )
 
     def _end(self, context: Any, instance: Any) -> None:
+        checked_at = instance.updated_at
         instance.refresh()
-        if instance.host is not None:
+        if instance.host is not None or instance.updated_at != checked_at:
+            # Another host may have ended the unshelve since, and the user may
+            # have begun a new one, whose allocation must stay.
             return
         if instance.task_state == task_states.DELETING:
             self._finish_delete(context, instance)

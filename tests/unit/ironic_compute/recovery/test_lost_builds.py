@@ -39,8 +39,11 @@ def test_builds_of_hypervisors_are_left_alone(name: str, asks: bool) -> None:
 
 
 class _Server(types.SimpleNamespace):
+    row_updated_at: str | None = None
+
     def refresh(self) -> None:
-        """Read the row again; nothing has changed."""
+        """Read the row again."""
+        self.updated_at = self.row_updated_at or self.updated_at
 
     def save(self, **kwargs: Any) -> None:
         self.done.append(self.task_state or 'no task')
@@ -283,6 +286,22 @@ def test_lost_unshelving_leaves_the_server_shelved(
     lost.check()
     assert lost.done == ['node freed', 'no task']
     assert server.vm_state == vm_states.SHELVED_OFFLOADED
+
+
+def test_unshelve_that_began_after_the_check_is_left_alone() -> None:
+    """Another host ended the lost one; the new one has an allocation."""
+    server = _server(
+        vm_states.SHELVED_OFFLOADED, task_state=task_states.SPAWNING
+    )
+
+    def begin_later(name: str, act: Callable[[], object]) -> None:
+        if name != 'lost-builds':
+            server.row_updated_at = 'later'
+        act()
+
+    lost = _Lost(server, nodes=[], begin=begin_later)
+    lost.check()
+    assert not lost.done
 
 
 def test_unshelving_that_is_scheduled_is_left_alone() -> None:
