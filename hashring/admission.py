@@ -9,63 +9,81 @@ agents of all machines after a loss of power. Pure.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from hashring.adoption import NOBODY, View
+from hashring.duplicate_home import DuplicateHome
 from hashring.group import Member
-from hashring.ring import Host
 
 FindOverlap = Callable[[str], str | None]
 """Takes the name of another group; returns an error message if its pool has
 nodes of this agent's pool, else None."""
 
+Groups = Mapping[str, Sequence[Member]]
+"""The members of other groups that are up, by the group's name."""
+
 
 class Admission:
     """Compares the pool of this agent with the others until none overlaps.
 
-    :param home: the home host of this agent
-    :param machine: the name of this machine
+    :param me: the record of this agent
+    :param dead_entry_s: seconds after which the entry of a dead process is
+        certainly gone from the member list
     """
 
     def __init__(
-        self, home: Host, machine: str, find_overlap: FindOverlap
+        self, me: Member, dead_entry_s: float, find_overlap: FindOverlap
     ) -> None:
-        self._home = home
-        self._machine = machine
+        self._home = me.home
+        self._machine = me.machine
         self._find_overlap = find_overlap
+        # A former process of this agent may have been in another pool.
+        self._duplicate_home = DuplicateHome(me.home, me.boot, dead_entry_s)
+        self._groups: Groups | None = None
+        self._view = NOBODY  # All members of these groups.
         self.is_admitted = False
 
     def why_refused(
         self,
         mine: Sequence[Member],
-        groups: Mapping[str, Sequence[Member]] | None,
+        groups: Groups | None,
+        now_s: float,
         *,
         holds_home: bool,
     ) -> str | None:
         """Return why this agent has to end, or None.
 
         :param mine: the members of this group that are up
-        :param groups: the members of the other groups; None: not read yet
+        :param groups: the other groups; None: not read yet
+        :param now_s: this agent's clock, CLOCK_BOOTTIME
         :param holds_home: whether this agent has the lock of its home host
         """
         if self.is_admitted or groups is None:
             return None
-        rivals = () if holds_home else tuple(self._rivals(groups))
+        self._take(groups)
+        rival = self._duplicate_home.find_rival(self._view, now_s)
         overlaps = dict(self._overlaps(groups))
-        self.is_admitted = not (rivals or overlaps)
-        lost = [w for w, others in overlaps.items() if not stays(mine, others)]
-        return next(iter((*rivals, *lost)), None)
+        is_alone = holds_home or not self._view.of_home(self._home)
+        self.is_admitted = is_alone and not overlaps
+        if rival is not None and not holds_home:
+            return self._rival_message(rival)
+        lost = (w for w, others in overlaps.items() if not stays(mine, others))
+        return next(lost, None)
 
-    def _rivals(self, groups: Mapping[str, Sequence[Member]]) -> Iterator[str]:
-        for members in groups.values():
-            for member in members:
-                if member.home == self._home:
-                    yield (
-                        f'Two agents of different pools have [DEFAULT] host = '
-                        f'{self._home}: one on {member.machine}, which serves '
-                        f'it, and this one on {self._machine}: give one of '
-                        f'them another host in its nova.conf.'
-                    )
+    def _take(self, groups: Groups) -> None:
+        if groups is not self._groups:
+            self._groups = groups
+            members = (m for group in groups.values() for m in group)
+            self._view = View(tuple(members))
+
+    def _rival_message(self, rival: Member) -> str:
+        return (
+            f'Two agents of different pools have [DEFAULT] host = '
+            f'{self._home}: one on {rival.machine}, which serves it, and this '
+            f'one on {self._machine}: give one of them another host in its '
+            f'nova.conf.'
+        )
 
     def _overlaps(
-        self, groups: Mapping[str, Sequence[Member]]
+        self, groups: Groups
     ) -> Iterator[tuple[str, Sequence[Member]]]:
         for name, members in groups.items():
             others = [m for m in members if m.home != self._home]
@@ -77,11 +95,16 @@ class Admission:
 def stays(mine: Sequence[Member], others: Sequence[Member]) -> bool:
     """Return whether another group has to end, and not this one.
 
+    An agent that starts again in a pool that was there before stays, however
+    many agents of the other pool have just started.
+
     :param mine: the members of this group that are up
     :param others: those of the other group
     """
     if any(member.is_admitted for member in others):
         return False
+    if any(member.is_admitted for member in mine):
+        return True
     return _size(mine) > _size(others)
 
 

@@ -102,7 +102,7 @@ class Agent:
         # When this agent last published no ring.
         self._no_ring_at_s = 0.0
         boot, home, now_s = self._group.boot, self._home, self._clock.now_s()
-        self._admission = Admission(home, self._machine, self._find_overlap)
+        term_s = self._timing.lease_term_s
         self._saved_pool = saved = SavedPool(self._saved_state)
         self._deaths = AgentDeaths(self._saved_state)
         self.assignment = Assignment(
@@ -113,11 +113,7 @@ class Agent:
             left_lock=self._saved_state.read_home_lock(home),
             keeps_s=self._group.keeps_s,
             home_hold=self._deaths.new_hold(home, now_s),
-            lease_terms=LeaseTerms(
-                self._timing.lease_term_s,
-                saved.longest_term_s,
-                now_s,
-            ),
+            lease_terms=LeaseTerms(term_s, saved.longest_term_s, now_s),
         )
         self._me = Member(
             home,
@@ -126,7 +122,10 @@ class Agent:
             version=self._version,
             page=self._page,
             wants_home=self.assignment.wants_home(now_s),
-            lease_term_s=self._timing.lease_term_s,
+            lease_term_s=term_s,
+        )
+        self._admission = Admission(
+            self._me, self.assignment.dead_entry_s, self._find_overlap
         )
         self._published = self._me
         self.pool = Pool(
@@ -306,6 +305,7 @@ class Agent:
         exit_message = self._admission.why_refused(
             state.view.up(),
             state.other_groups,
+            self._clock.now_s(),
             holds_home=self.assignment.holds_home(),
         )
         if exit_message is not None and self.assignment.leaving is None:

@@ -84,8 +84,11 @@ class Assignment:
         self._held_epoch = 0
         self._held_since_s = 0.0
         keeps_s = max(self._keeps_s, self._timing.lease_term_s)
-        wait_s = DEAD_ENTRY_TERMS * keeps_s
-        self._duplicate_home = DuplicateHome(self._home, self._boot, wait_s)
+        self.dead_entry_s = DEAD_ENTRY_TERMS * keeps_s
+        """Seconds after which the entry of a dead process is gone."""
+        self._duplicate_home = DuplicateHome(
+            self._home, self._boot, self.dead_entry_s
+        )
         self._leave: events.Leave | None = None
         self._is_half_alive = False
         self._last_ticket = 0
