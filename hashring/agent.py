@@ -196,7 +196,7 @@ class Agent:
             self._known = self.pool.known
             self._handle(events.KnownHosts(self._known))
         self._handle(events.Tick())
-        if self.assignment.serves_home_well(self._clock.now_s()):
+        if self.assignment.has_run_well(self._clock.now_s()):
             self._deaths.end()
         self._keep_path_worker()
         self._publish_view()
@@ -486,7 +486,6 @@ class Agent:
         # ends, because other agents read from it how long to wait.
         leave = leaving is not None and not leaving.restarting
         self._group.close(leave=leave, timeout_s=CLOSE_TIMEOUT_S)
-        self._deaths.end()
         self._saved_state.close()
 
 

@@ -50,6 +50,9 @@ class AgentDeaths:
         return hold
 
     def end(self) -> None:
-        """Forget all deaths: this agent serves well, or ends as requested."""
+        """Forget all deaths: this agent serves well, or is being stopped.
+
+        A write that failed is tried again in the next turn.
+        """
         if not self._is_over:
             self._is_over = self._state.write_deaths_count(0)

@@ -109,9 +109,14 @@ class Assignment:
         """Return the state of each host that this agent ever tried to lock."""
         return tuple(hold.state() for hold in self._holds.values())
 
-    def serves_home_well(self, now_s: float) -> bool:
-        """Return whether the worker of the home host has served for long."""
-        return self.holds_home() and self._home_hold.is_healthy(now_s)
+    def has_run_well(self, now_s: float) -> bool:
+        """Return whether the death of this agent would be no sign of a fault.
+
+        The worker of the home host has served for long, or the agent is
+        leaving: a service manager that loses its patience then may kill it.
+        """
+        is_served = self.holds_home() and self._home_hold.is_healthy(now_s)
+        return is_served or self._leave is not None
 
     def holds_home(self) -> bool:
         """Return whether this agent certainly has the home lock."""

@@ -68,9 +68,10 @@ class HeartbeatThread:
         # entries of agents that died before it have then expired.
         self._read_others_at_s = clock.now_s() + 2 * timing.lease_term_s
         self._term_s = timing.lease_term_s
-        # When the agent's main loop has last turned.
-        self._turned_s = clock.now_s()
-        self._is_hang_logged = False
+        # When the agent's main loop has last turned, and when this thread last
+        # looked.
+        self._turned_s = self._looked_s = clock.now_s()
+        self._is_loop_hung = False
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
@@ -101,6 +102,8 @@ class HeartbeatThread:
     def note_turn(self) -> None:
         """Record that the main loop turns; never blocks."""
         self._turned_s = self._clock.now_s()
+        if self._is_loop_hung:
+            self._wake.set()
 
     def set_member(self, me: Member, epoch: int) -> bool:
         """Set the record of this agent, to be published soon; never blocks.
@@ -147,7 +150,8 @@ class HeartbeatThread:
     def beat(self) -> None:
         """Join, publish, and send one heartbeat; never raises."""
         self._wake.clear()
-        if self._is_loop_hung():
+        self._judge_loop()
+        if self._is_loop_hung:
             return
         try:
             if self._pass_probation():
@@ -165,23 +169,25 @@ class HeartbeatThread:
             LOG.exception('The heartbeat failed')
             self._note_failure(repr(exc))
 
-    def _is_loop_hung(self) -> bool:
-        """Return whether the main loop has not turned for a lease term.
+    def _judge_loop(self) -> None:
+        """Find out whether the main loop has not turned for a lease term.
 
         It blocks on the disk or on the log, for instance. Its workers may not
-        act any more, so others must get its hosts.
+        act any more, so others must get its hosts. After the whole process
+        stood still, or began slowly, the loop turns as soon as this thread.
         """
-        silent_s = self._clock.now_s() - self._turned_s
-        is_hung = silent_s > self._term_s
-        if is_hung and not self._is_hang_logged:
+        now_s, was_hung = self._clock.now_s(), self._is_loop_hung
+        stood_still = now_s - self._looked_s > self._term_s
+        self._looked_s = now_s
+        silent_s = now_s - self._turned_s
+        self._is_loop_hung = silent_s > self._term_s and not stood_still
+        if self._is_loop_hung and not was_hung:
             LOG.error(
                 'The main loop of this daemon has not turned for '
                 '%(silent_s)d s, so no heartbeat is sent and others adopt '
                 'its hosts',
                 {'silent_s': silent_s},
             )
-        self._is_hang_logged = is_hung
-        return is_hung
 
     def _pass_probation(self) -> bool:
         """Return whether this agent may renew its lease; see `probation`."""

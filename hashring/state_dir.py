@@ -193,8 +193,17 @@ class StateDir:
         return raw if isinstance(raw, int) else 0
 
     def write_deaths_count(self, count: int) -> bool:
-        """Save how many agents have died; return if it succeeded."""
-        return self._write('deaths.json', count)
+        """Save how many agents have died; return if it succeeded.
+
+        A full disk must not keep a count that is over, so the file is removed.
+        """
+        if count:
+            return self._write('deaths.json', count)
+        try:
+            (self._path / 'deaths.json').unlink(missing_ok=True)
+        except OSError:
+            return False
+        return True
 
     def _empty_files(self) -> bool:
         """Empty the files of another group, then save this group's name.

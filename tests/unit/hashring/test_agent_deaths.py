@@ -4,7 +4,7 @@
 import pytest
 
 from hashring.agent_deaths import AgentDeaths
-from hashring.host_states import HOLD_OFF_YIELDING_S
+from hashring.host_states import HOLD_OFF_MAX_S, HOLD_OFF_YIELDING_S
 from hashring.ring import Host
 from tests.fakes.controller import SavedState
 from tests.unit.hashring import coordination, world
@@ -34,6 +34,74 @@ def test_process_that_serves_well_or_is_stopped_forgets_all() -> None:
     AgentDeaths(state).end()
     assert state.read_deaths_count() == 0
     assert not AgentDeaths(state).new_hold(C1, 100.0).keeps_dying
+
+
+class _BrokenState(SavedState):
+    """A state directory that takes no count, as on a full disk."""
+
+    writes_count = 0
+    works = False
+
+    def write_deaths_count(self, count: int) -> bool:
+        """Save how many agents have died, if it works."""
+        self.writes_count += 1
+        return self.works and super().write_deaths_count(count)
+
+
+def test_end_is_written_once_and_tried_until_it_succeeds() -> None:
+    """The agent goes on with a full disk, and does not write in each turn."""
+    state = _BrokenState()
+    deaths = AgentDeaths(state)
+    assert not deaths.new_hold(C1, 100.0).keeps_dying
+    deaths.end()
+    state.works = True
+    for _ in range(3):
+        deaths.end()
+    assert state.writes_count == 3
+
+
+def test_agent_that_is_killed_while_it_stops_has_not_died() -> None:
+    """A service manager kills it when its tasks take too long to end."""
+    made = world.World(1, coordination.ETCD, 1, revives=False)
+    made.heal()
+    (one,) = made.machines
+    for _ in range(5):
+        _run(made, 20.0)
+        assert one.saved_state.read_deaths_count() == 1
+        assert one.home in one.workers.live
+        assert one.agent is not None
+        one.agent.request_stop()
+        made.step()
+        one.kill(2.0)
+        assert one.saved_state.read_deaths_count() == 0
+
+
+def test_one_long_life_ends_the_count() -> None:
+    """The agent serves for two minutes, and is killed or loses power then."""
+    made = world.World(1, coordination.ETCD, 1, revives=False)
+    made.heal()
+    (one,) = made.machines
+    one.saved_state.write_deaths_count(2)
+    _run(made, 100.0)
+    assert one.saved_state.read_deaths_count() == 3
+    _run(made, 60.0)
+    assert one.saved_state.read_deaths_count() == 0
+    one.kill(2.0)
+    _run(made, 30.0)
+    assert one.saved_state.read_deaths_count() == 1
+    assert one.home in one.workers.live
+
+
+def test_agent_alone_takes_its_host_back_by_itself() -> None:
+    """After many deaths it waits for five minutes at most."""
+    made = world.World(1, coordination.ETCD, 1, revives=False)
+    made.heal()
+    (one,) = made.machines
+    one.saved_state.write_deaths_count(100)
+    _run(made, HOLD_OFF_MAX_S - 10.0)
+    assert not one.workers.live
+    _run(made, 30.0)
+    assert made.find_problem() is None
 
 
 @pytest.mark.parametrize('kind', KINDS)

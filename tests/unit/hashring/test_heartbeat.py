@@ -356,11 +356,29 @@ def test_no_heartbeat_is_sent_while_the_main_loop_hangs(
 ) -> None:
     """Its workers may not act any more, and others must get its hosts."""
     scene.beat()
-    for _ in range(2):
-        scene.clock.advance(15.1)
+    for _ in range(12):
+        scene.clock.advance(3.0)
         scene.heartbeat_thread.beat()
-        assert not scene.held()
-    assert caplog.text.count('has not turned for 15 s') == 1
+    assert not scene.held()
+    assert scene.service.members() == ()
+    assert caplog.text.count('has not turned for 18 s') == 1
+    assert not scene.heartbeat_thread.is_urgent
+    scene.heartbeat_thread.note_turn()
+    assert scene.heartbeat_thread.is_urgent
     for _ in range(2):  # It joins anew, as the service has forgotten it.
         scene.beat()
+    assert scene.held()
+
+
+def test_process_that_stood_still_is_not_taken_for_a_hung_loop(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The machine was suspended, and this thread is the first that goes on.
+
+    So it is after a slow start of the agent, before the first turn.
+    """
+    scene.clock.advance(600.0)
+    scene.heartbeat_thread.beat()
+    assert 'has not turned' not in caplog.text
+    scene.beat(0.1)
     assert scene.held()

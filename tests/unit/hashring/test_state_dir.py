@@ -169,3 +169,47 @@ def test_longest_term_outlives_the_agent(tmp_path: pathlib.Path) -> None:
     for broken in ('', '[40.0]', '"40"'):
         (tmp_path / 'longest_term.json').write_text(broken)
         assert state.read_longest_term_s() == 0.0
+
+
+def test_count_of_deaths_is_read_until_it_is_over(
+    tmp_path: pathlib.Path,
+) -> None:
+    """It is over when the agent has served well or was stopped."""
+    folder = StateDir(tmp_path, POOL)
+    assert folder.read_deaths_count() == 0
+    assert folder.write_deaths_count(3)
+    assert StateDir(tmp_path, OTHER_POOL).read_deaths_count() == 3
+    for _ in range(2):
+        assert folder.write_deaths_count(0)
+        assert folder.read_deaths_count() == 0
+
+
+@pytest.mark.parametrize('content', ['', '{', '[]', '2.5', '"3"', 'null'])
+def test_a_damaged_count_of_deaths_counts_as_none(
+    tmp_path: pathlib.Path, content: str
+) -> None:
+    """The agent must not keep off its host because of it."""
+    (tmp_path / 'deaths.json').write_text(content)
+    assert StateDir(tmp_path, POOL).read_deaths_count() == 0
+
+
+def test_count_of_deaths_on_a_full_disk(tmp_path: pathlib.Path) -> None:
+    """It does not grow there, and an agent that serves well removes it."""
+    folder = StateDir(tmp_path, POOL)
+    assert folder.write_deaths_count(2)
+    (tmp_path / 'deaths.json.new').mkdir()  # No file can be written.
+    assert not folder.write_deaths_count(3)
+    assert folder.read_deaths_count() == 2
+    assert folder.write_deaths_count(0)
+    assert folder.read_deaths_count() == 0
+
+
+def test_count_of_deaths_that_cannot_be_removed(
+    tmp_path: pathlib.Path,
+) -> None:
+    """The agent goes on, and tries it again."""
+    (tmp_path / 'deaths.json').mkdir()
+    folder = StateDir(tmp_path, POOL)
+    assert not folder.write_deaths_count(0)
+    (tmp_path / 'deaths.json').rmdir()
+    assert folder.write_deaths_count(0)
