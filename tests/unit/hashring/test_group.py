@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Members: records that agents publish and read, and malformed ones."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -39,6 +40,8 @@ def test_capabilities_round_trip_through_json() -> None:
     """A member survives the conversion to JSON and back."""
     raw = json.loads(json.dumps(FULL.capabilities()))
     assert Member.parse(raw) == FULL
+    admitted = dataclasses.replace(FULL, is_admitted=True)
+    assert Member.parse(admitted.capabilities()) == admitted
 
 
 def test_member_of_an_older_version_is_read() -> None:
@@ -46,8 +49,10 @@ def test_member_of_an_older_version_is_read() -> None:
     raw = FULL.capabilities()
     later = {'vouched', 'lease_term_s', 'marks', 'with_servers'}
     later |= {'working_paths', 'failing_paths', 'page', 'seen_term_s'}
-    for name in later | {'path_proofs', 'half_alive'}:
+    for name in later | {'path_proofs', 'half_alive', 'admitted'}:
         del raw[name]
+    assert not FULL.is_admitted
+    assert Member.parse(raw).is_admitted, 'it was there before'
     assert Member.parse(raw).confirmed_mappings == ()
     assert Member.parse(raw).lease_term_s == 0.0
     assert Member.parse(raw).marks is None

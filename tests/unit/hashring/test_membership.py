@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Membership over tooz, with the file driver: no server is needed."""
 
+import dataclasses
 import pathlib
 import socket
 import threading
@@ -8,7 +9,7 @@ import threading
 import pytest
 
 from hashring import errors
-from hashring.group import Boot, Member
+from hashring.group import Boot, Member, MemberState
 from hashring.membership import (
     Membership,
     group_id,
@@ -138,6 +139,22 @@ def test_other_groups_are_those_of_other_agents(
         other.join(member)
     assert list(made.other_groups()) == ['other']
     assert set(made.pools()) == {'pool', 'other', 'former'}
+
+
+def test_other_groups_have_an_agent_that_serves_this_home_host(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Two agents in different pools have the same host in nova.conf."""
+    made, _ = joined(tmp_path, 'b1')
+    rival = Member(C1, Boot('b2'), serving=(C1,))
+    other = Membership(
+        f'file://{tmp_path}', 'other', C1, rival.boot, term_s=15.0
+    )
+    other.connect()
+    other.join(rival)
+    assert made.other_groups() == {'other': (rival,)}
+    other.publish(dataclasses.replace(rival, state=MemberState.RESTARTING))
+    assert made.other_groups() == {}
 
 
 def test_errors_of_a_driver_are_translated(tmp_path: pathlib.Path) -> None:
