@@ -157,7 +157,10 @@ class InterruptedTasks:
             self._failures.log_new_task(instance)
 
     def _resume(self, instance: Any, is_idle: bool) -> None:
+        seen = _state_of(instance)
         instance.refresh()
+        if _state_of(instance) != seen:
+            return  # It may have a new task, whose message is on its way.
         task = decisions.find_task(instance.vm_state, instance.task_state)
         if instance.host != self._host or task is None:
             return

@@ -116,6 +116,23 @@ def test_delete_that_was_requested_meanwhile_is_kept(
     assert not [it for it in server.done if it.startswith('saved')]
 
 
+def test_task_that_has_just_begun_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A build ended after the list was read; then a rebuild was requested.
+
+    The rebuild's message is on its way, and would find the task ended.
+    """
+    monkeypatch.setattr(
+        'nova.compute.utils.add_instance_fault_from_exc', lambda *args: None
+    )
+    server = make_server(vm_states.BUILDING, tasks.SPAWNING)
+    refresh = {'vm_state': vm_states.ACTIVE, 'task_state': tasks.REBUILDING}
+    server.refresh = lambda: vars(server).update(refresh)
+    check_twice(ResumesOne(server, make_node('active')))
+    assert not server.done
+
+
 @pytest.mark.parametrize(
     ('task_state', 'node', 'vm_state', 'is_lost'),
     [
