@@ -97,12 +97,18 @@ class RepeatedDeploys(BuildMessages):
     def rebuild_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Rebuild a server, unless a newer rebuild was requested."""
+        """Rebuild a server, unless a newer rebuild was requested.
+
+        Recovery leaves the server alone from here on: what comes before
+        Nova's handler waits for Nova, and recovery would end the rebuild
+        between two steps.
+        """
         image = rebuild_request(args, kwargs)['image_ref']
-        self._prepare(context, instance, self._restart_rebuild, image)
-        if image and instance.image_ref != image:
-            return stale_messages.drop('rebuild_instance', instance)
-        return super().rebuild_instance(context, instance, *args, **kwargs)
+        with self.in_progress.with_message(instance.uuid):
+            self._prepare(context, instance, self._restart_rebuild, image)
+            if image and instance.image_ref != image:
+                return stale_messages.drop('rebuild_instance', instance)
+            return super().rebuild_instance(context, instance, *args, **kwargs)
 
     def unshelve_instance(
         self,

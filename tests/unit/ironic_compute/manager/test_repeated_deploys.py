@@ -265,6 +265,23 @@ def test_recovery_leaves_an_unshelve_whose_message_waits() -> None:
     assert was_free == [False]
 
 
+def test_recovery_leaves_a_rebuild_until_nova_handles_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would end the rebuild just before, and its message be stale."""
+    manager, was_free = _Manager(), []
+
+    def handle(self: Any, context: Any, instance: Any, *_: Any) -> None:
+        with self.in_progress.exclusive(instance.uuid) as is_free:
+            was_free.append(is_free)
+
+    monkeypatch.setattr(RepeatedDeploys.__mro__[2], 'rebuild_instance', handle)
+    _rebuild(manager, _rebuilding(task_state=task_states.REBUILDING))
+    assert was_free == [False]
+    with manager.in_progress.exclusive('s1') as is_free:
+        assert is_free
+
+
 @pytest.mark.parametrize('nodes', [[], ['n2']])
 @pytest.mark.parametrize(
     'task_state', [task_states.SPAWNING, task_states.UNSHELVING]
