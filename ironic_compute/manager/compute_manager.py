@@ -181,6 +181,7 @@ class IronicComputeManager(
             self._find_other_holder,
             strays.follow_server,
             messages.shared,
+            self.in_progress.with_message,
             self.clock,
         )
         self.server_moves = ServerMoves(

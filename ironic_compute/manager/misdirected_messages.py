@@ -145,6 +145,8 @@ class MessageForwarder:
         the server's host
     :param working_on: records that the calling thread handles a message about
         a server; blocks while this host gives the server to another host
+    :param with_message: has recovery leave a server alone, because it would
+        end a request whose message waits for Nova
     :param read_location: reads a server's Instance record; blocks
     """
 
@@ -152,6 +154,7 @@ class MessageForwarder:
     _find_holder: Callable[[NodeId], Host | None]
     _follow_server: Callable[[NodeId, str, Host], None]
     working_on: Callable[[str], contextlib.AbstractContextManager[Any]]
+    with_message: Callable[[str], contextlib.AbstractContextManager[Any]]
     _clock: Clock
     _read_location: Callable[[str, Clock], Location | None] = read_location
 
@@ -180,6 +183,7 @@ class MessageForwarder:
         with contextlib.ExitStack() as stack:
             for uuid in sorted({server.uuid for server in find_servers(args)}):
                 stack.enter_context(self.working_on(uuid))
+                stack.enter_context(self.with_message(uuid))
             return self._route(handle, topic, incoming, args)
 
     def _route(

@@ -84,14 +84,20 @@ class InProgress:
                 self._changed.notify_all()
 
     @contextlib.contextmanager
-    def exclusive(self, server: str) -> Iterator[bool]:
+    def exclusive(
+        self, server: str, *, despite_messages: bool = False
+    ) -> Iterator[bool]:
         """Record that the calling thread alone works on a server.
 
         Yields True, or False at once if any thread works on the server, or
         has a message about it.
+
+        :param despite_messages: messages do not matter; the calling thread
+            may have one itself
         """
         with self._changed:
-            is_free = self._is_free(server) and not self._messages[server]
+            has_message = self._messages[server] and not despite_messages
+            is_free = self._is_free(server) and not has_message
             if is_free:
                 self._begin_exclusive(server)
         try:

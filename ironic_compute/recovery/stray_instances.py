@@ -203,9 +203,11 @@ class StrayInstances:
 
         Does nothing if this host does not hold the node, if Ironic has
         another server on it, or while a thread works on the server. Blocks;
-        any thread may call.
+        any thread may call, also one with a message about the server.
         """
-        with self._in_progress.exclusive(server) as free:
+        with self._in_progress.exclusive(
+            server, despite_messages=True
+        ) as free:
             facts = self._held_nodes.facts(node)
             if not free or facts is None or facts.instance_uuid != server:
                 return

@@ -74,8 +74,11 @@ class LiveTasks:
             self._working[server] -= 1
 
     @contextlib.contextmanager
-    def exclusive(self, server: str) -> Iterator[bool]:
-        free = not self.busy(server) and not self._messages.get(server)
+    def exclusive(
+        self, server: str, *, despite_messages: bool = False
+    ) -> Iterator[bool]:
+        has_message = self._messages.get(server) and not despite_messages
+        free = not self.busy(server) and not has_message
         if free:
             self._alone[server] = self._kernel.task
         try:
@@ -143,6 +146,7 @@ class Manager(IronicComputeManager, SimulatedNova):
             self._find_other_holder,
             follow,
             self.messages.shared,
+            self.in_progress.with_message,
             self.clock,
         )
 
@@ -173,7 +177,10 @@ class Manager(IronicComputeManager, SimulatedNova):
 
     def _serve_request(self, message: Message) -> None:
         """``MessageForwarder._dispatch``."""
-        with self.forwarder.working_on(message.server):
+        with (
+            self.forwarder.working_on(message.server),
+            self.forwarder.with_message(message.server),
+        ):
             host = self.forwarder._find_host(message.server, message.hops)
             if host == self.host:
                 self._worker.world.moves.check_handler(self._worker, message)
@@ -232,6 +239,10 @@ class Manager(IronicComputeManager, SimulatedNova):
                 self._worker.client.attach(server.node, server.uuid)
 
     def _serve_task(self, message: Message) -> None:
+        with self.forwarder.with_message(message.server):
+            self._serve_or_forward_task(message)
+
+    def _serve_or_forward_task(self, message: Message) -> None:
         host = self.host
         if message.name != 'unshelve':
             host = self.forwarder._find_host(message.server, message.hops)

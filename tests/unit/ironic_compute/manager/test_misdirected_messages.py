@@ -129,7 +129,7 @@ class _Hosts:
 
     def reset(self) -> None:
         """Forget all messages and records."""
-        self.work = InProgress()
+        self.work, self.in_progress = InProgress(), InProgress()
         self.records = _Records()
         self.here, self.there = _Received(), _Received()
         self.sent = _Received()
@@ -160,6 +160,7 @@ class _Hosts:
             lambda node: self.records.find_holder(node),
             lambda *given: self.records.follow(*given),
             lambda server: self.work.shared(server),
+            lambda server: self.in_progress.with_message(server),
             ManualClock(),
             lambda server, clock: self.records.read(server),
         )
@@ -437,6 +438,29 @@ def test_server_is_not_moved_while_a_message_about_it_is_handled(
     assert _send(hosts, 'get_console_output') == 'done'
     assert free == [False]
     with hosts.work.exclusive(_ONE) as is_free:
+        assert is_free
+
+
+def test_recovery_leaves_a_server_alone_whose_message_waits(
+    hosts: _Hosts,
+) -> None:
+    """Recovery would end a rebuild whose message waits for nova-conductor."""
+    hosts.records.put('c1')
+    free: list[bool] = []
+
+    def look() -> None:
+        with hosts.in_progress.exclusive(_ONE) as is_free:
+            free.append(is_free)
+
+    def read(server: str) -> Any:
+        look()
+        return hosts.records.servers[server]
+
+    hosts.records.read = read  # type: ignore[method-assign]
+    hosts.here.dispatch = lambda incoming: look()  # type: ignore[method-assign,assignment]
+    _send(hosts, 'get_console_output')
+    assert free == [False, False]
+    with hosts.in_progress.exclusive(_ONE) as is_free:
         assert is_free
 
 

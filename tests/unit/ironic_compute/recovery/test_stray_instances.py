@@ -24,7 +24,9 @@ class _NothingInProgress:
     """No thread works on any server."""
 
     @contextlib.contextmanager
-    def exclusive(self, server: str) -> Iterator[bool]:
+    def exclusive(
+        self, server: str, *, despite_messages: bool = False
+    ) -> Iterator[bool]:
         """Yield True."""
         yield True
 
@@ -360,3 +362,20 @@ def test_host_is_not_restored_while_a_thread_works_on_the_server() -> None:
     in_progress = InProgress()
     with in_progress.shared(SERVER):
         _strays(one, pytest.fail, in_progress=in_progress).check()
+
+
+def test_node_follows_its_server_although_a_message_is_handled() -> None:
+    """The thread with the message has the node follow before it forwards."""
+    cloud = Cloud([NODE])
+    one, other = cloud.add('c1'), cloud.add('c2')
+    cloud.show('c1', 'c2')
+    cloud.settle()
+    holder, target = (
+        (one, other) if NODE in one.held_nodes.rows() else (other, one)
+    )
+    holder.held_nodes.accept_facts(NodeFacts(NODE, instance_uuid=SERVER))
+    in_progress = InProgress()
+    strays = _strays(holder, pytest.fail, in_progress=in_progress)
+    with in_progress.with_message(SERVER):
+        strays.follow_server(NODE, SERVER, target.host)
+    assert NODE not in holder.held_nodes.rows()
