@@ -19,6 +19,14 @@ the server: it would save ERROR and delete the ports, although the other one of
 the two may have built the server, or allocate a second node. Therefore the
 worker also allocates an alternate node by itself, and ends a build without
 hosts.
+
+If the scheduler does not answer, it may have allocated a node all the same.
+Nobody else would build there, so the worker looks for an allocation before it
+makes one, and sends the build to the holder of the node. Another build may
+have allocated it, whose message is under way then: a host that gets a build
+twice builds once. The scheduler may also serve the request later, as RabbitMQ
+keeps it for ``[DEFAULT] long_rpc_timeout``, and allocate a second node.
+Nothing here can prevent that; ``fsck`` finds such a server.
 """
 
 import copy
@@ -41,6 +49,7 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from ironic_compute.gate import Gate
 from ironic_compute.manager import forwarding, stale_messages
+from ironic_compute.manager.allocated_hosts import hosts_at
 from ironic_compute.manager.retries import after, retried, while_kept
 
 CONF = nova.conf.CONF
@@ -131,15 +140,16 @@ class FreshCandidates(api.ComputeTaskAPI):
         """Allocate the first node that is free; return its host and the rest.
 
         Returns no host if no node is free or another build of the server goes
-        on. Blocks until Nova and Placement answer.
+        on, and the host of the allocated node if there is one already. Blocks
+        until Nova and Placement answer.
         """
         for index, host in enumerate(hosts):
             is_there = stale_messages.refresh(instance, self.clock)
             if not is_there or not _is_waiting(instance):
                 return []
-            nodes = self._list_nodes(context, instance.uuid)
-            if nodes:
-                return _hosts_from(hosts, nodes)
+            allocations = self._read_allocations(context, instance.uuid)
+            if allocations:
+                return hosts_at(context, instance, allocations, hosts)
             self._gate.wait()
             if self._claim(context, instance.uuid, spec, host):
                 return hosts[index:]
@@ -189,12 +199,39 @@ class FreshCandidates(api.ComputeTaskAPI):
         except Exception as exc:
             if request.get('host_lists') is None:
                 raise
-            LOG.warning(
-                'Could not schedule server %(server)s anew, so its alternate '
-                'nodes are tried: %(error)s',
-                {'server': instance.uuid, 'error': exc},
+            hosts = self._find_allocated(
+                request['context'], instance, request['host_lists'][0]
             )
-            return []
+            if not hosts:
+                LOG.warning(
+                    'Could not schedule server %(server)s anew, so its '
+                    'alternate nodes are tried: %(error)s',
+                    {'server': instance.uuid, 'error': exc},
+                )
+            return hosts
+
+    @retried(
+        'It is not known yet whether nova-scheduler, which did not answer, '
+        'has allocated a node to server %(server)s: %(error)s',
+        while_kept,
+    )
+    def _find_allocated(
+        self, context: Any, instance: Any, alternates: list[Any]
+    ) -> list[Any]:
+        """Return the host of the node that is allocated to a server by now.
+
+        The former node was given up before. Returns no host if no node is
+        allocated; blocks until Placement and Nova answer.
+        """
+        allocations = self._read_allocations(context, instance.uuid)
+        hosts = hosts_at(context, instance, allocations, alternates)
+        if hosts:
+            LOG.info(
+                'Server %(server)s was given node %(node)s although '
+                'nova-scheduler did not answer; its build goes there',
+                {'server': instance.uuid, 'node': hosts[0].nodename},
+            )
+        return hosts
 
     def _leave_build(self, request: dict[str, Any], hosts: list[Any]) -> None:
         """Leave a build to the conductor, which makes the allocation anew."""
@@ -307,7 +344,7 @@ class FreshCandidates(api.ComputeTaskAPI):
                 context, instance.uuid, force=True
             )
             return
-        if not _is_waiting(instance) or self._list_nodes(
+        if not _is_waiting(instance) or self._read_allocations(
             context, instance.uuid
         ):
             _log_other_build(instance.uuid)
@@ -327,10 +364,10 @@ class FreshCandidates(api.ComputeTaskAPI):
             {'server': instance.uuid},
         )
 
-    def _list_nodes(self, context: Any, server: str) -> list[str]:
-        """Return the nodes that are allocated to a server."""
+    def _read_allocations(self, context: Any, server: str) -> dict[str, Any]:
+        """Return the nodes of a server, with what is allocated on each."""
         found = self._reportclient.get_allocs_for_consumer(context, server)
-        return list(found['allocations'])
+        return dict(found['allocations'])
 
 
 def _is_waiting(instance: Any) -> bool:
@@ -340,16 +377,6 @@ def _is_waiting(instance: Any) -> bool:
         and instance.host is None
         and instance.task_state in (task_states.SCHEDULING, None)
     )
-
-
-def _hosts_from(hosts: list[Any], nodes: list[str]) -> list[Any]:
-    """Return the first host with one of these nodes, and those after it.
-
-    A claim may have been made though its answer was lost. If it was another
-    build's, its host gets the message twice and builds once.
-    """
-    matches = (i for i, host in enumerate(hosts) if host.nodename in nodes)
-    return next((hosts[index:] for index in matches), [])
 
 
 def _may_try_again(filter_properties: dict[str, Any]) -> bool:

@@ -4,6 +4,7 @@
 import contextlib
 import copy
 import inspect
+import json
 import types
 from typing import Any
 
@@ -113,11 +114,13 @@ class _Conductor:
 
     :ivar volumes: of the server
     :ivar hosts: of the cell
+    :ivar holders: node -> the host in its row
     """
 
     def __init__(self) -> None:
         self.volumes: list[Any] = []
         self.hosts = ['a', 'b', 'd']
+        self.holders: dict[str, str] = {}
         self.is_up = True
         self.saved: list[tuple[str, str]] = []
 
@@ -135,6 +138,8 @@ class _Conductor:
             raise oslo_messaging.MessagingTimeout
         if name == 'BlockDeviceMappingList':
             return objects.BlockDeviceMappingList(objects=self.volumes)
+        if name == 'ComputeNode' and args[1][0] in self.holders:
+            return objects.ComputeNode(host=self.holders[args[1][0]])
         host = args[1][0]
         if host not in self.hosts:
             raise nova_exception.ComputeHostNotFound(host=host)
@@ -172,7 +177,7 @@ class _Server(types.SimpleNamespace):
     """
 
     def __init__(self) -> None:
-        super().__init__(uuid='s1')
+        super().__init__(uuid='s1', availability_zone='z1')
         self.row: dict[str, Any] | None = {
             'vm_state': 'building',
             'task_state': 'scheduling',
@@ -535,6 +540,64 @@ def test_scheduler_that_finds_nothing_leaves_the_alternates(
         _reschedule(client, _properties(LOST), host_lists)
     assert [host for host, _, _ in client._compute_rpcapi.builds] == tried
     assert (sent, client._reportclient.freed) == ([], [])
+
+
+_ALLOCATED = {'nx': {'resources': {'CUSTOM_GOLD': 1}}}
+
+
+@pytest.mark.parametrize(
+    'answers',
+    [
+        [_ALLOCATED],
+        [ksa_exceptions.ConnectFailure(), _ALLOCATED],
+        [{}, _ALLOCATED],
+    ],
+)
+def test_build_goes_to_the_node_that_was_allocated_without_an_answer(
+    answers: list[Any], sent: list[Any], client: Any, conductor: _Conductor
+) -> None:
+    """The scheduler's answer was lost; also if it allocates just now."""
+    conductor.holders = {'nx': 'b'}
+    client._scheduler.error = oslo_messaging.MessagingTimeout()
+    client._reportclient.answers = answers
+    server = _Server()
+    with delivery.Delivery(lambda: None).handled():
+        _reschedule(client, _properties(LOST), server=server)
+    ((host, node, others),) = client._compute_rpcapi.builds
+    assert (host, node) == ('b', 'nx')
+    assert [each.nodename for each in others] == ['na', 'nd']
+    retry = client._compute_rpcapi.properties['retry']
+    assert retry['hosts'] == [['b', 'nx']]
+    assert server.availability_zone == 'z1'
+    assert (sent, client._reportclient.freed) == ([], [])
+
+
+def test_conductor_can_allocate_the_node_of_a_lost_answer_anew(
+    sent: list[Any], client: Any, conductor: _Conductor
+) -> None:
+    """The holder of the node has no queue."""
+    conductor.holders = {'nx': 'b'}
+    client._scheduler.error = oslo_messaging.MessagingTimeout()
+    client._reportclient.answers = [_ALLOCATED]
+    client._compute_rpcapi.have_queues = False
+    _reschedule(client, _properties(LOST))
+    (((first, *_),),) = sent
+    assert json.loads(first.allocation_request) == {'allocations': _ALLOCATED}
+    assert first.allocation_request_version == '1.36'
+    assert client._reportclient.freed == ['s1']
+
+
+def test_allocated_node_without_a_row_is_left_alone(
+    sent: list[Any], client: Any
+) -> None:
+    """Nobody can build there; ``lost_builds`` ends the build."""
+    client._scheduler.error = oslo_messaging.MessagingTimeout()
+    client._reportclient.answers = [_ALLOCATED] * 3
+    server = _Server()
+    _reschedule(client, _properties(LOST), server=server)
+    assert server.row is not None
+    assert server.row['vm_state'] == 'building'
+    assert (sent, client._compute_rpcapi.builds) == ([], [])
 
 
 @pytest.fixture
