@@ -22,6 +22,7 @@ from hashring.ring import Host
 from ironic_compute.batching import run_isolated
 from ironic_compute.nodes import records
 from ironic_compute.nodes.compute_nodes import ComputeNodes
+from ironic_compute.nodes.foreign_servers import ForeignServers
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.pins import read_pin
 from ironic_compute.nodes.row_interning import intern_row
@@ -103,6 +104,7 @@ class HeldNodes:
         self.host_status = HostStatus()
         self._held: dict[NodeId, _Held] = {}
         self._missing: set[NodeId] = set()
+        self.foreign_servers = ForeignServers()
         self._dropped: dict[NodeId, HeldVersion] = {}
         self._version = HeldVersion(0)
         self._lock = threading.Lock()
@@ -221,6 +223,7 @@ class HeldNodes:
             self._held.pop(node, None)
             self.unconfirmed_rows.discard(node)
             self._missing.discard(node)
+            self.foreign_servers.forget(node)
             self._version = HeldVersion(self._version + 1)
             self._dropped[node] = self._version
         self._reporter.forget_node(node)
@@ -258,19 +261,24 @@ class HeldNodes:
         yield None
 
     @contextlib.contextmanager
-    def locked_free_row(self, node: NodeId) -> Iterator[Any | None]:
+    def locked_free_row(
+        self, node: NodeId, foreign: str | None = None
+    ) -> Iterator[Any | None]:
         """Yield the row of a free node so that the body can give it away.
 
         Yields None if the node is not free. Meanwhile nothing is written for
         the node and no build claims it. The node is dropped if the body has
         made another host the holder.
+
+        :param foreign: a server with which the node counts as free, because
+            it is none of Nova's
         """
         with self.locked_row(node) as row:
             if row is None or not self._block_claims(node):
                 yield None
                 return
             try:
-                yield row if self._is_bare(node) else None
+                yield row if self._has_at_most(node, foreign) else None
                 if row.host != self.host:
                     self.drop_node(node)
             finally:  # Before another thread reports the node again.
@@ -369,8 +377,21 @@ class HeldNodes:
 
     def _is_bare(self, node: NodeId) -> bool:
         """Return whether Ironic shows a node without an instance."""
+        return self._has_at_most(node, None)
+
+    def _has_at_most(self, node: NodeId, server: str | None) -> bool:
+        """Return whether Ironic shows a node with no other instance."""
         facts = self.facts(node)
-        return facts is not None and facts.instance_uuid is None
+        return facts is not None and facts.instance_uuid in (None, server)
+
+    def foreign_server(self, node: NodeId) -> str | None:
+        """Return the server on a node that Nova never had, or None."""
+        return self.foreign_servers.find(self.facts(node))
+
+    def is_pushable(self, node: NodeId) -> bool:
+        """Return whether neither a server of Nova nor a build has a node."""
+        has_none = self._has_at_most(node, self.foreign_server(node))
+        return has_none and self._claims.consumer(node) is None
 
     def list_idle_claims(self) -> list[tuple[NodeId, str]]:
         """List claims of nodes on which Ironic shows no instance.

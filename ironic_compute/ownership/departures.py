@@ -210,7 +210,10 @@ class Departures:
         if facts is None:
             self._request_read(node)
             raise Refused(f'Node {node} has not been read from Ironic yet')
-        if facts.instance_uuid is None:
+        if facts.instance_uuid in (
+            None,
+            self._held_nodes.foreign_server(node),
+        ):
             self._give_free(node, asker)
         else:
             terms = Terms(other_pool=asker.pool)
@@ -250,13 +253,16 @@ class Departures:
     def _has_left_for(self, node: NodeId, asker: Asker) -> bool:
         """Read a node; return whether it is free in the pool that asks.
 
+        It is, too, if Nova never had the server on it.
+
         :raises Refused: it is in another pool, or Ironic did not answer
         """
         facts = answered(lambda: self._client.read_node(node))
         why_not = why_not_in_pool(self._client.pool, facts, asker.pool)
         if why_not is not None:
             raise Refused(why_not)
-        return facts.instance_uuid is None
+        foreign = self._held_nodes.foreign_server(node)
+        return facts.instance_uuid in (None, foreign)
 
     def _log_refusal(self, node: NodeId, asker: Asker, reason: str) -> None:
         with self._lock:

@@ -26,7 +26,8 @@ class PlannedMove:
 
     :param node: the node; empty for a server that is on no node of the host,
         and for what the retirement of an empty host waits for
-    :param server: the server on it; None if the node is free
+    :param server: the server on it; None if the node is free, or somebody else
+        has deployed it
     :param target: the host that gets the node; None without any other host
     :param why_not: why it is not moved now; None: it is moved in this round
     """
@@ -52,10 +53,7 @@ class MovePlanner:
         """
         targets = self._find_targets(ring)
         facts = {node: self._held_nodes.facts(node) for node in targets}
-        servers = {
-            node: None if each is None else each.instance_uuid
-            for node, each in facts.items()
-        }
+        servers = {node: self._server_of_nova(node) for node in targets}
         rows = self._compute_nodes.read_servers(filter(None, servers.values()))
         refused = self._check_targets(targets, servers, terms)
         stays = {
@@ -69,6 +67,13 @@ class MovePlanner:
             )
             for node, server in sorted(servers.items())
         ]
+
+    def _server_of_nova(self, node: NodeId) -> str | None:
+        """Return the server on a node, unless Nova never had it."""
+        facts = self._held_nodes.facts(node)
+        server = None if facts is None else facts.instance_uuid
+        foreign = self._held_nodes.foreign_server(node)
+        return None if server == foreign else server
 
     def _find_targets(self, ring: Ring) -> dict[NodeId, Host | None]:
         held = self._held_nodes.rows()
@@ -105,7 +110,7 @@ class MovePlanner:
         why_node_stays: str | None,
     ) -> PlannedMove:
         if server is None:
-            is_free = self._held_nodes.is_free(node)
+            is_free = self._held_nodes.is_pushable(node)
             why_not = None if is_free else f'Node {node} is being built on'
         else:
             why_not = (

@@ -4,9 +4,13 @@
 A *free node*, which has no instance and no claim, is pushed to its target (its
 pin, or else the host that the hash ring names) by its present holder, and by
 no other host: the holder writes ``ComputeNode.host``. A node with an instance
-stays where it is. Each worker runs a round about every second in a thread of
-its own; in each round ``new_nodes`` also places the nodes that no host holds.
-A push that was interrupted is repeated in a later round.
+stays where it is, because Nova sends the requests for the instance there. An
+instance that Nova never had counts for nothing: somebody else has deployed the
+node, and no request of Nova depends on its holder.
+
+Each worker runs a round about every second in a thread of its own; in each
+round ``new_nodes`` also places the nodes that no host holds. A push that was
+interrupted is repeated in a later round.
 """
 
 import itertools
@@ -178,7 +182,7 @@ class Rebalancer:
         return (
             node not in self._with_server
             and node not in self._held_nodes.unconfirmed_rows
-            and self._held_nodes.is_free(node)
+            and self._held_nodes.is_pushable(node)
         )
 
     def _push_one(self, node: NodeId, target: Host, ring: Ring) -> bool:
@@ -234,10 +238,13 @@ class Rebalancer:
         :param unpins: removes the pin of the node as well
         :returns: whether the target holds the node now
         """
-        with self._held_nodes.locked_free_row(node) as row:
+        foreign = self._held_nodes.foreign_server(node)
+        with self._held_nodes.locked_free_row(node, foreign) as row:
             if row is None or not is_wanted(row):
                 return False
             if not self._is_ours_now(node, row):
+                return False
+            if foreign is not None and self._is_of_nova(node, foreign):
                 return False
             if self._compute_nodes.list_instances_on(
                 node, self._held_nodes.host
@@ -249,6 +256,17 @@ class Rebalancer:
             if unpins:
                 set_pin(row, None)
             return self._compute_nodes.write_holder(row, target, service_id)
+
+    def _is_of_nova(self, node: NodeId, server: str) -> bool:
+        """Ask Nova again whether it has a server, or had it once.
+
+        Nova has the record of a server before its build is sent to a host, so
+        before Ironic has the server. An error of Nova is raised.
+        """
+        is_known = bool(self._compute_nodes.read_servers([server]))
+        if is_known:
+            self._held_nodes.foreign_servers.forget(node)
+        return is_known
 
     def _is_ours_now(self, node: NodeId, row: Any) -> bool:
         """Read the row again and return whether it still names this host.

@@ -241,8 +241,8 @@ class StrayState(enum.Enum):
     DELETED = enum.auto()
     """Nova deleted the server while the host had no worker: free the node."""
     NOT_IN_NOVA = enum.auto()
-    """Nova never had the server, which belongs to another user of Ironic: no
-    action.
+    """Nova never had the server, which belongs to another user of Ironic: the
+    server is left alone, and its node may go to another host.
     """
     BUILD_FAILED = enum.auto()
     """The build failed and the server has no host: free the node."""

@@ -161,6 +161,7 @@ class StrayInstances:
             case StrayState.NOT_IN_NOVA:
                 # The server is checked again only after ``forget_checked``.
                 self._checked.add(key)
+                self._held_nodes.foreign_servers.note(node, server)
                 self._log_not_in_nova(key)
             case _:
                 pass

@@ -119,6 +119,19 @@ def test_free_node_goes(desk: Leaving) -> None:
     assert (move.source, move.target, move.node) == (C1, D1, desk.free)
 
 
+def test_node_that_somebody_else_deployed_goes_like_a_free_one(
+    desk: Leaving,
+) -> None:
+    """Nova never had the server on it."""
+    del desk.cloud.nova.servers[S1]
+    desk.ask(desk.node)
+    assert desk.holder_of(desk.node) == C1
+    desk.one.held_nodes.foreign_servers.note(desk.node, S1)
+    desk.again()
+    assert desk.holder_of(desk.node) == D1
+    assert desk.writes == ['locked', 'row']
+
+
 @pytest.mark.parametrize('name', ['node', 'free'])
 def test_pin_ends_when_its_node_leaves_the_pool(
     desk: Leaving, name: str

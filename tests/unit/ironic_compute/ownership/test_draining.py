@@ -247,6 +247,20 @@ def test_plan_is_what_the_drain_does(desk: Drained) -> None:
     assert desk.draining.plan() == [m for m in plan if m.server is None]
 
 
+def test_node_that_somebody_else_deployed_is_drained(desk: Drained) -> None:
+    """The plan shows it like a free one, and the rebalancer pushes it."""
+    del desk.cloud.nova.servers[S1]
+    (move,) = [m for m in desk.draining.plan() if m.server]
+    assert 'is not on host c1 in Nova' in (move.why_not or '')
+    desk.one.held_nodes.foreign_servers.note(desk.node, S1)
+    assert PlannedMove(desk.node, None, C2) in desk.draining.plan()
+    desk.order(retires=True)
+    desk.draining.run_round()
+    desk.one.rebalancer.run_round()
+    assert not desk.one.held_nodes.rows()
+    assert desk.draining.plan() == []
+
+
 def test_plan_says_why_a_node_waits(desk: Drained) -> None:
     """A server with a task stays until it has ended."""
     desk.server.task_state = task_states.REBOOTING

@@ -22,6 +22,7 @@ from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
 from resource_tracker.node import NodeFacts, NodeId
 from tests.fakes.clock import ManualClock
+from tests.simulation.faults import Unreachable
 from tests.simulation.nova import ServerRecord
 from tests.unit.ironic_compute.hosts import Cloud, Counted
 
@@ -205,6 +206,100 @@ def test_node_with_a_server_is_checked_once_in_60_rounds() -> None:
     assert {(old, new) for _, old, new in cloud.moved} == {(C1, C2)}
     one.rebalancer.run_round()
     assert one.rebalancer.misplaced() == {}
+
+
+def _with_foreign_server(*, is_noted: bool = True) -> tuple[Cloud, Any]:
+    """Return a cloud whose host c1, to be left by all, has a foreign server.
+
+    :param is_noted: Nova has answered that it never had the server
+    """
+    cloud = Cloud([N1])
+    one: Any = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    cloud.nodes[N1] = NodeFacts(
+        N1, instance_uuid='x1', provision_state='active'
+    )
+    one.audit()
+    if is_noted:
+        one.held_nodes.foreign_servers.note(N1, 'x1')
+    cloud.add('c2')
+    return cloud, one
+
+
+def test_node_that_somebody_else_deployed_is_pushed() -> None:
+    """No request of Nova depends on its holder."""
+    cloud, _ = _with_foreign_server()
+    cloud.show('c2')
+    cloud.settle()
+    assert cloud.moved == [(N1, C1, C2)]
+    assert cloud.holders() == {N1: [C2]}
+
+
+def test_node_is_kept_until_nova_has_said_that_its_server_is_foreign() -> None:
+    """Most often Nova has the server."""
+    cloud, _ = _with_foreign_server(is_noted=False)
+    cloud.show('c2')
+    cloud.settle()
+    assert cloud.moved == []
+
+
+def test_node_is_kept_if_nova_has_its_server_by_now() -> None:
+    """Nova's database was restored, for instance; the server counts."""
+    cloud, one = _with_foreign_server()
+    cloud.nova.servers['x1'] = ServerRecord('x1', 0.0, deleted=True)
+    cloud.show('c2')
+    cloud.settle()
+    assert cloud.moved == []
+    assert one.held_nodes.foreign_server(N1) is None
+
+
+def test_node_is_kept_while_nova_does_not_answer() -> None:
+    """An error says nothing about the server."""
+    cloud, one = _with_foreign_server()
+    read = one.rows.read_servers
+
+    def read_servers(uuids: list[str]) -> Any:
+        raise Unreachable('no answer')
+
+    one.rows.read_servers = read_servers
+    cloud.show('c2')
+    cloud.settle()
+    assert cloud.moved == []
+    one.rows.read_servers = read
+    cloud.settle()
+    assert cloud.moved == [(N1, C1, C2)]
+
+
+def test_node_is_kept_if_it_has_another_server_by_now() -> None:
+    """The foreign one was removed, and a server of Nova deployed."""
+    cloud, one = _with_foreign_server()
+    cloud.nodes[N1] = NodeFacts(N1, instance_uuid='s1')
+    one.audit()
+    cloud.show('c2')
+    cloud.settle()
+    assert cloud.moved == []
+
+
+def test_node_is_kept_while_a_build_has_claimed_it() -> None:
+    """Placement may have offered it before somebody else deployed it."""
+    cloud, one = _with_foreign_server()
+    one.claims.claim(N1, 's1')
+    cloud.show('c2')
+    cloud.settle()
+    assert cloud.moved == []
+    one.claims.release(N1, 's1')
+    cloud.settle()
+    assert cloud.moved == [(N1, C1, C2)]
+
+
+def test_node_is_kept_if_nova_has_another_server_on_it() -> None:
+    """Somebody else has deployed the node of a server."""
+    cloud, _ = _with_foreign_server()
+    cloud.nova.servers['s1'] = ServerRecord('s1', 0.0, host=C1, node=N1)
+    cloud.show('c2')
+    cloud.settle()
+    assert cloud.moved == []
 
 
 def test_nodes_are_pushed_despite_disagreement_after_disagree_s() -> None:

@@ -62,7 +62,7 @@ class OccupiedNodes:
         self.reads_count += 1
         return dict(self.held)
 
-    def is_free(self, node):
+    def is_pushable(self, node):
         """See HeldNodes."""
         self.checked.append(node)
         return False

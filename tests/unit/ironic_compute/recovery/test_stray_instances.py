@@ -379,3 +379,47 @@ def test_node_follows_its_server_although_a_message_is_handled() -> None:
     with in_progress.with_message(SERVER):
         strays.follow_server(NODE, SERVER, target.host)
     assert NODE not in holder.held_nodes.rows()
+
+
+@pytest.mark.parametrize(
+    ('fields', 'foreign'),
+    [
+        (None, SERVER),
+        ({'vm_state': 'building', 'task_state': 'scheduling'}, None),
+        ({'vm_state': 'building', 'task_state': None}, None),
+        ({'vm_state': 'error', 'deleted': True}, None),
+        ({'vm_state': 'active', 'host': 'c9'}, None),
+    ],
+)
+def test_server_is_foreign_only_if_nova_never_had_it(
+    fields: dict[str, Any] | None, foreign: str | None
+) -> None:
+    """Nova has the record of a server before its build begins."""
+    cloud = Cloud([NODE])
+    one = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    one.held_nodes.accept_facts(NodeFacts(NODE, instance_uuid=SERVER))
+    if fields is not None:
+        cloud.nova.servers[SERVER] = ServerRecord(SERVER, 0.0, **fields)
+    _strays(one, lambda node, instance_uuid: None).check()
+    assert one.held_nodes.foreign_server(NODE) == foreign
+    one.held_nodes.drop_node(NODE)
+    assert one.held_nodes.foreign_server(NODE) is None
+
+
+def test_server_is_not_foreign_because_nova_does_not_answer() -> None:
+    """An error says nothing about the server."""
+    cloud = Cloud([NODE])
+    one: Any = cloud.add('c1')
+    cloud.show('c1')
+    cloud.settle()
+    one.held_nodes.accept_facts(NodeFacts(NODE, instance_uuid=SERVER))
+    one.rows.read_servers = _unanswered
+    with pytest.raises(errors.IronicUnavailable):
+        _strays(one, pytest.fail).check()
+    assert one.held_nodes.foreign_server(NODE) is None
+
+
+def _unanswered(uuids: Any) -> Any:
+    raise errors.IronicUnavailable('no answer')
