@@ -2,7 +2,6 @@
 """Virtual time whose tasks are charged with the processor time they use."""
 
 import collections
-import random
 import time
 from collections.abc import Callable
 from concurrent import futures
@@ -21,8 +20,8 @@ class MeteredKernel(Kernel):
     What a fake does for a task is not charged to the task.
     """
 
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__(rng)
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
         self.cpu_s: collections.Counter[str] = collections.Counter()
         self._outside_s = 0.0
 

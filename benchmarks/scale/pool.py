@@ -3,7 +3,6 @@
 
 import collections
 import dataclasses
-import random
 from typing import Any
 
 from benchmarks.scale import fakes
@@ -27,6 +26,7 @@ from ironic_compute.pool.service_watcher import ServiceWatcher
 from tests.simulation import shared_reads
 from tests.simulation.cloud import Cloud
 from tests.simulation.compute import ComputeWorker, Intervals
+from tests.simulation.environment import Environment
 from tests.simulation.loops import LoopTask
 from tests.simulation.machine import Machine
 from tests.simulation.makeup import BACKENDS, Makeup
@@ -78,7 +78,7 @@ class PoolWorker(ComputeWorker):
         return RowWriters(ROW_PARALLELISM, TaskExecutor(self, ROW_PARALLELISM))
 
     def _make_shared_reads(self) -> PoolReads:
-        return shared_reads.start(self, None)
+        return shared_reads.start(self, loses=False)
 
     def start(self) -> None:
         """Start all loops, and the probes of the paths."""
@@ -110,6 +110,13 @@ class PoolWorker(ComputeWorker):
         loop.start()
 
 
+class PlainEnvironment(Environment):
+    """Nothing is out of the ordinary."""
+
+    def _has(self, kind: str) -> bool:
+        return False
+
+
 class SimulatedPool(Cloud):
     """A pool of daemons, with free nodes and without users.
 
@@ -129,13 +136,13 @@ class SimulatedPool(Cloud):
         self.backend_counts: collections.Counter[str] = collections.Counter()
         makeup = dataclasses.replace(
             Makeup(),
+            environment=PlainEnvironment,
             timing=Timing(),
             worker=PoolWorker,
             group=fakes.counting_group(self),
             compute_nodes=ComputeNodes,
         )
-        rng = random.Random(hosts_count)  # noqa: S311
-        super().__init__(0, makeup, BACKENDS[0], hosts_count, rng)
+        super().__init__(0, makeup, BACKENDS[0], hosts_count)
 
     def prepare(self) -> None:
         """Replace the fakes by those for many nodes; nothing ever fails."""

@@ -276,8 +276,9 @@ class ComputeWorker(Worker):
         self._startup = LoopTask(self, 'pool', startup.try_start)
 
     def _make_shared_reads(self) -> SharedReads:
-        rng = self.world.environment.shared_reads
-        return ReadsAlone() if rng is None else shared_reads.start(self, rng)
+        if not self.world.environment.has_shared_reads:
+            return ReadsAlone()
+        return shared_reads.start(self, loses=True)
 
     def _make_ownership(self) -> None:
         makeup = self.world.makeup

@@ -432,22 +432,30 @@ MAKEUPS: dict[str, Makeup] = {
     'exit of an older tenure believed': with_parts(
         agent=_agent_with_assignment(BelievesStaleExits)
     ),
-    'own term counts': with_parts(agent=_agent_with_own_term),
-    'longest term forgotten': with_parts(state_dir=ForgetsLongestTerm),
-    'forgotten host comes back': with_parts(agent=_agent_with_pool),
-    'foreign folder believed': with_parts(state_dir=BelievesForeignFolders),
+    'own term counts': with_parts('mixed terms', agent=_agent_with_own_term),
+    'longest term forgotten': with_parts(
+        'mixed terms', state_dir=ForgetsLongestTerm
+    ),
+    'forgotten host comes back': with_parts(
+        'deletions', agent=_agent_with_pool
+    ),
+    'foreign folder believed': with_parts(
+        'wrong folders', state_dir=BelievesForeignFolders
+    ),
     'row saved without the gate': with_parts(compute_nodes=SavesWithoutGate),
     'row deleted without the gate': with_parts(
         compute_nodes=DeletesWithoutGate
     ),
     'row created after the gate': with_parts(
-        compute_nodes=CreatesAfterTheGate
+        'freeze before create', compute_nodes=CreatesAfterTheGate
     ),
     "resume of another host's task": with_parts(resume=ResumesForeignTasks),
     'push of a pinned node': with_parts(rebalancer=PushesPinnedNodes),
     'create without agreement': with_parts(new_nodes=CreatesWithoutAgreement),
     'created row used unconfirmed': with_parts(held_nodes=UsesUnconfirmedRows),
-    'wall clocks of others trusted': with_parts(clock_skew_s=30.0),
+    'wall clocks of others trusted': with_parts(
+        'wrong clocks', clock_skew_s=30.0
+    ),
     'delete on error': with_parts(removal=RemovesOnAnyError),
     'resume only at start': with_parts(resume=ResumesOnlyOnce),
     'row not following the instance': with_parts(

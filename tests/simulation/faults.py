@@ -7,8 +7,7 @@ requests occur before a request is sent, on its way, or after it was carried
 out. During the calm no fault occurs.
 """
 
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import oslo_messaging
 
@@ -74,26 +73,38 @@ class Unreachable(oslo_messaging.MessagingTimeout):  # type: ignore[misc]
 
 
 class Faults:
-    """The faults of one world."""
+    """The faults of one world.
 
-    def __init__(self, kernel: Kernel, rng: random.Random) -> None:
+    :param certain: the kinds that occur, and as often as in any world
+    """
+
+    def __init__(
+        self, kernel: Kernel, certain: frozenset[str] = frozenset()
+    ) -> None:
         self.calm = False
         self._kernel = kernel
-        self._rng = rng
-        self._severity = rng.choice(SEVERITIES)
-        self._rates = {kind: self._arm(some) for kind, some in RATES.items()}
-        self._rates |= {kind: rng.choice(some) for kind, some in USE.items()}
-        self._chances = {
-            kind: self._arm(some) for kind, some in CHANCES.items()
-        }
-        self._chances |= {
-            kind: rng.choice(some) for kind, some in HABITS.items()
+        self._certain = certain
+        self._severity = kernel.stream('severity').choice(SEVERITIES)
+        self._rates = self._arm(RATES) | self._arm(USE, always=True)
+        self._chances = self._arm(CHANCES) | self._arm(HABITS, always=True)
+
+    def _arm(
+        self, kinds: Mapping[str, tuple[float, ...]], *, always: bool = False
+    ) -> dict[str, float]:
+        return {
+            kind: self._strength(kind, some, always)
+            for kind, some in kinds.items()
         }
 
-    def _arm(self, strengths: tuple[float, ...]) -> float:
-        if self._rng.random() >= self._severity:
+    def _strength(
+        self, kind: str, strengths: tuple[float, ...], always: bool
+    ) -> float:
+        rng = self._kernel.stream(f'strength of {kind}')
+        if kind in self._certain:
+            return strengths[-1]
+        if not always and rng.random() >= self._severity:
             return 0.0
-        return self._rng.choice(strengths)
+        return rng.choice(strengths)
 
     def disarm(self) -> None:
         """Let nothing fail; users act, and races of any cloud occur."""
@@ -110,23 +121,32 @@ class Faults:
         """Let a fault of a machine occur repeatedly."""
         rate = self._rates[kind]
         if rate:
-            self.repeat(rate, cause)
+            self.repeat(kind, rate, cause)
 
-    def repeat(self, rate: float, cause: Callable[[], object]) -> None:
-        """Let a fault occur so often per second."""
+    def repeat(
+        self, kind: str, rate: float, cause: Callable[[], object]
+    ) -> None:
+        """Let something occur so often per second, until the calm."""
+
+        def plan() -> None:
+            self._kernel.later(self._kernel.rng.expovariate(rate), happen)
 
         def happen() -> None:
             if not self.calm:
                 cause()
-                self.repeat(rate, cause)
+                plan()
 
-        self._kernel.later(self._rng.expovariate(rate), happen)
+        with self._kernel.drawing(kind):
+            plan()
 
     def occurs(self, kind: str) -> bool:
         """Return whether this fault occurs at the present request."""
         chance = self._chances[kind]
-        return chance > 0 and not self.calm and self._rng.random() < chance
+        if chance == 0.0 or self.calm:
+            return False
+        return self._kernel.rng.random() < chance
 
     def choose(self, *durations_s: float) -> float:
         """Return one of these durations, up to 20 % longer or shorter."""
-        return self._rng.choice(durations_s) * self._rng.uniform(0.8, 1.2)
+        rng = self._kernel.rng
+        return rng.choice(durations_s) * rng.uniform(0.8, 1.2)

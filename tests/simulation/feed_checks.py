@@ -35,7 +35,7 @@ class FeedChecks:
     def __init__(self, world: Any) -> None:
         self._world = world
         self._settled_s = math.inf
-        is_shared = world.environment.shared_reads is not None
+        is_shared = world.environment.has_shared_reads
         self._listed_s = LISTED_S + (READER_GONE_S if is_shared else 0.0)
         self._pending_count = 0
         # Worker -> node -> since when it should hold it.

@@ -77,11 +77,17 @@ def _feed_that_asks_once(*arguments: Any) -> NodeFeed:
 
 # Name of a defect -> the makeup with this defect.
 MAKEUPS: dict[str, Makeup] = {
-    'delta list without overlap': with_parts(feed=_feed_without_overlap),
+    'delta list without overlap': with_parts(
+        'conductor clocks', feed=_feed_without_overlap
+    ),
     'missing node not asked for again': with_parts(feed=_feed_that_asks_once),
     'given node forgotten by a list': with_parts(new_nodes=BelievesOneList),
-    'told changes not compared': with_parts(feed=TakesItsFactsForNewest),
-    'dead reader waited for': with_parts(feed=_feed_that_waits_for_ever),
+    'told changes not compared': with_parts(
+        'shared reads', feed=TakesItsFactsForNewest
+    ),
+    'dead reader waited for': with_parts(
+        'shared reads', feed=_feed_that_waits_for_ever
+    ),
     'delete by a short or empty list': with_parts(
         removal=RemovesWhatAListLacks
     ),

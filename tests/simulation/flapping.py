@@ -29,7 +29,7 @@ class Flapping:
     """
 
     def __init__(self, world: Any, away_s: float, there_s: float) -> None:
-        rng = world.environment.path_rng
+        rng = world.rng
         self._world = world
         self._away_s = away_s
         self._machine = rng.choice(world.machines)

@@ -248,7 +248,7 @@ class Ironic:
         if failed:
             tasks.excuse(server, 'Ironic failed the rebuild')
         end = 'deploy failed' if failed else 'active'
-        self._end_deploy(node, tasks.choose(10.0, 30.0), end)
+        self._end_deploy(node, self._world.faults.choose(10.0, 30.0), end)
 
     def set_power(
         self, request: SentRequest, node: NodeId, target: str, server: str
@@ -274,7 +274,7 @@ class Ironic:
         if failed and not is_soft:
             tasks.excuse(server, 'Ironic failed the power action')
         self._world.kernel.later(
-            tasks.choose(1.0, 4.0, 12.0),
+            self._world.faults.choose(1.0, 4.0, 12.0),
             lambda: self._end_power(node, end, target, failed),
         )
 

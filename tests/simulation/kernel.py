@@ -8,11 +8,16 @@ its next wait, or an action of the world runs.
 
 A task belongs to a process. The tasks of a frozen process wait until it
 thaws; the tasks of a killed process never run again.
+
+Chance has many streams: each process draws from its own one, and so does each
+fault and each kind of user. So one request more of a worker changes neither
+when machines fail nor what users request.
 """
 
+import contextlib
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import greenlet
@@ -30,6 +35,7 @@ class Process:
 
     def __init__(self, name: str, within: 'Process | None' = None) -> None:
         self.name = name
+        self.rng: random.Random | None = None
         self.alive = True
         self.tasks: dict[Task, None] = {}  # A set in order of insertion.
         self._within = within
@@ -65,13 +71,17 @@ class Task:
 
 
 class Kernel:
-    """The queue of events; ``step`` runs the next one."""
+    """The queue of events; ``step`` runs the next one.
 
-    def __init__(self, rng: random.Random) -> None:
+    :ivar rng: the stream of whatever happens now
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self.rng = self.stream('start')
         self.now_s = 0.0
         self.steps_count = 0
         self.task: Task | None = None  # The running task.
-        self._random = rng.random
         self._events: list[Any] = []
         # The tasks that were to run while their process was frozen.
         self._postponed: list[tuple[Task, int]] = []
@@ -80,11 +90,28 @@ class Kernel:
 
     # For the world
 
+    def stream(self, name: str) -> random.Random:
+        """Return the random stream of this name."""
+        return random.Random(f'{name} {self._seed}')
+
+    @contextlib.contextmanager
+    def drawing(self, name: str) -> Iterator[random.Random]:
+        """Draw from the stream of this name meanwhile.
+
+        What is planned meanwhile draws from it, too, when it happens.
+        """
+        former, self.rng = self.rng, self.stream(name)
+        try:
+            yield self.rng
+        finally:
+            self.rng = former
+
     def step(self) -> Process | None:
         """Run the next event; return the process that it belongs to."""
         while True:
-            at_s, _, _, target, alarm = heapq.heappop(self._events)
+            at_s, _, _, target, alarm, rng = heapq.heappop(self._events)
             if not isinstance(target, Task):
+                self.rng = rng
                 self.now_s = at_s
                 self.steps_count += 1
                 target()
@@ -93,6 +120,7 @@ class Kernel:
                 continue
             thaws_s = target.process.thaws_s
             if thaws_s <= at_s:
+                self.rng = self._stream_of(target.process)
                 self.now_s = at_s
                 self.steps_count += 1
                 self._run(target)
@@ -186,10 +214,16 @@ class Kernel:
             task.greenlet = None
             task.process.tasks.pop(task, None)
 
+    def _stream_of(self, process: Process) -> random.Random:
+        if process.rng is None:
+            process.rng = self.stream(process.name)
+        return process.rng
+
     def _push(self, at_s: float, target: Any, alarm: int) -> None:
         seq = self._seq = self._seq + 1
-        order = self._random()  # A random order of simultaneous events.
-        heapq.heappush(self._events, (at_s, order, seq, target, alarm))
+        rng = self.rng
+        order = rng.random()  # A random order of simultaneous events.
+        heapq.heappush(self._events, (at_s, order, seq, target, alarm, rng))
 
 
 class Lock:

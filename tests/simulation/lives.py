@@ -7,7 +7,6 @@ import pathlib
 from collections.abc import Iterator
 
 from tests.simulation.cloud import Cloud
-from tests.simulation.environment import Environment
 from tests.simulation.makeup import BACKENDS, FOLDER, Makeup
 from tests.simulation.world import World
 
@@ -33,14 +32,15 @@ def run(
     :raises Broken: an invariant was violated, or a host is not served in the
         calm
     """
-    environment = Environment(seed)
+    makeup = makeup or Makeup()
+    environment = makeup.environment(seed, makeup.certain)
     backend = BACKENDS[seed % len(BACKENDS)]
     if environment.is_on_folder:
         backend = FOLDER
     if environment.has_path_faults:
         storm_s, calm_s = storm_s * PATHS_STORM_FACTOR, PATHS_CALM_S
     hosts_count = 2 + seed // len(BACKENDS) % 3
-    world = Cloud(seed, makeup or Makeup(), backend, hosts_count)
+    world = Cloud(seed, makeup, backend, hosts_count)
     world.logs_all = whole_story
     with silence(), world.conductor.installed():
         try:

@@ -31,6 +31,7 @@ from ironic_compute.worker.rpc_gating import RpcGating
 from tests.simulation import folder
 from tests.simulation.compute import ComputeWorker
 from tests.simulation.disk import MemoryStateDir
+from tests.simulation.environment import Environment
 from tests.simulation.handlers import Manager
 from tests.simulation.kernel import Kernel
 from tests.simulation.paths import PathFaults
@@ -46,8 +47,14 @@ TIMING = Timing(settle_s=5.0, drain_timeout_s=60.0)
 
 @dataclasses.dataclass(frozen=True)
 class Makeup:
-    """The classes and timings of a world."""
+    """The classes and timings of a world.
 
+    :param certain: what each of its worlds has, of what others have by chance:
+        kinds of `Environment`, and `Faults` as frequent as in any world
+    """
+
+    certain: frozenset[str] = frozenset()
+    environment: Callable[..., Environment] = Environment
     timing: Timing = TIMING
     agent: Callable[..., Agent] = Agent
     state_dir: Callable[..., MemoryStateDir] = MemoryStateDir
@@ -126,6 +133,9 @@ BACKENDS = (
 FOLDER = FolderBackend('file', folder.TRAITS)
 
 
-def with_parts(**parts: Any) -> Makeup:
-    """Return the makeup with some classes replaced."""
-    return dataclasses.replace(Makeup(), **parts)
+def with_parts(*certain: str, **parts: Any) -> Makeup:
+    """Return the makeup with some classes replaced.
+
+    :param certain: see `Makeup`; what the seed of a rare defect needs
+    """
+    return dataclasses.replace(Makeup(), certain=frozenset(certain), **parts)

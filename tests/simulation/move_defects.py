@@ -218,32 +218,44 @@ class _WiderRing(Ring):
 
 
 MAKEUPS: Mapping[str, Makeup] = {
-    'row moved before the server': with_parts(evictor=WritesRowFirst),
-    'server with a task moved': with_parts(evictor=MovesBusyServers),
+    'row moved before the server': with_parts('moves', evictor=WritesRowFirst),
+    'server with a task moved': with_parts('moves', evictor=MovesBusyServers),
     'task not compared at the write': with_parts(
-        evictor=ForgetsTheTaskAtTheWrite
+        'moves', evictor=ForgetsTheTaskAtTheWrite
     ),
-    'server moved to another zone': with_parts(evictor=IgnoresZones),
-    'two moves of a server at once': with_parts(evictor=MovesTwiceAtOnce),
-    'server moved during its delete': with_parts(evictor=MovesDuringADelete),
-    'message handled during a move': with_parts(evictor=MovesBesideMessages),
-    'forward without follow': with_parts(manager=ForwardsWithoutFollowing),
+    'server moved to another zone': with_parts('moves', evictor=IgnoresZones),
+    'two moves of a server at once': with_parts(
+        'moves', evictor=MovesTwiceAtOnce
+    ),
+    'server moved during its delete': with_parts(
+        'moves', evictor=MovesDuringADelete
+    ),
+    'message handled during a move': with_parts(
+        'moves', evictor=MovesBesideMessages
+    ),
+    'forward without follow': with_parts(
+        'moves', manager=ForwardsWithoutFollowing
+    ),
     'servers left on a drained host': with_parts(
-        draining=LeavesServersOnDrainedHosts
+        'moves', draining=LeavesServersOnDrainedHosts
     ),
-    'host retired with servers': with_parts(retirement=RetiresWithServers),
+    'host retired with servers': with_parts(
+        'moves', retirement=RetiresWithServers
+    ),
     'agent of a retired host not told': with_parts(
-        retirement=RetiresWithoutItsAgent
+        'moves', retirement=RetiresWithoutItsAgent
     ),
     'adopted host retired beside its agent': with_parts(
-        retirement=RetiresBesideTheOwnAgent
+        'moves', retirement=RetiresBesideTheOwnAgent
     ),
     'row written without its pin': with_parts(
-        compute_nodes=WritesReportsWithoutPins
+        'moves', compute_nodes=WritesReportsWithoutPins
     ),
-    'pinned node pushed away': with_parts(rebalancer=PushesPinnedNodes),
+    'pinned node pushed away': with_parts(
+        'moves', rebalancer=PushesPinnedNodes
+    ),
     'pinned node pushed to a drained host': with_parts(
-        rebalancer=PushesToDisabledHosts
+        'moves', rebalancer=PushesToDisabledHosts
     ),
 }
 

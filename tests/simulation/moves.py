@@ -65,13 +65,13 @@ class Moves:
         self._is_on = world.environment.has_moves
         if not self._is_on:
             return
-        self._rng = world.environment.moves_rng
         self._make_zones()
-        self._repeat(self._rng.choice(ORDERS_PER_S), self._order)
-        self._repeat(self._rng.choice(DRAINS_PER_S), self._drain_or_undrain)
-        self._repeat(self._rng.choice(REBOOTS_PER_S), self._ask_any_reboot)
-        self._repeat(self._rng.choice(REBOOTS_PER_S), self._attach_any)
-        self.pins = Pins(world, self._repeat)
+        rng, repeat = world.rng, world.faults.repeat
+        repeat('order', rng.choice(ORDERS_PER_S), self._order)
+        repeat('drain', rng.choice(DRAINS_PER_S), self._drain_or_undrain)
+        repeat('reboot', rng.choice(REBOOTS_PER_S), self._ask_any_reboot)
+        repeat('attach', rng.choice(REBOOTS_PER_S), self._attach_any)
+        self.pins = Pins(world)
 
     def _make_zones(self) -> None:
         """Put one host into another availability zone, in some worlds."""
@@ -80,9 +80,9 @@ class Moves:
         if (
             not has_pools
             and len(hosts) > 2
-            and self._rng.random() < ZONE_CHANCE
+            and self._world.rng.random() < ZONE_CHANCE
         ):
-            other = [hosts.pop(self._rng.randrange(len(hosts)))]
+            other = [hosts.pop(self._world.rng.randrange(len(hosts)))]
             self._add_zone('zone-2', other)
         self._add_zone('zone-1', hosts)
 
@@ -98,21 +98,13 @@ class Moves:
                 return str(each.name)
         return 'no zone'
 
-    def _repeat(self, rate: float, act: Callable[[], None]) -> None:
-        def happen() -> None:
-            if not self._world.faults.calm:
-                act()
-                self._repeat(rate, act)
-
-        self._world.kernel.later(self._rng.expovariate(rate), happen)
-
     @property
     def _now_s(self) -> float:
         return float(self._world.kernel.now_s)
 
     def keeps_server(self) -> bool:
         """Return whether a user keeps a server, so that it can be moved."""
-        return self._is_on and self._rng.random() < 0.8
+        return self._is_on and self._world.rng.random() < 0.8
 
     # Operators
 
@@ -120,14 +112,14 @@ class Moves:
         """Order a move, or two at once that contradict each other."""
         servers = [s for s in self._servers() if s.host and s.node]
         active = [s for s in servers if s.vm_state == vm_states.ACTIVE]
-        if active and self._rng.random() < 0.95:
+        if active and self._world.rng.random() < 0.95:
             servers = active
         if not servers:
             return
-        server = self._rng.choice(servers)
-        count = self._rng.choice((1, 1, 1, 2))
-        for host in self._rng.sample(self._world.homes, count):
-            delay_s = self._rng.choice((0.0, 0.0, 0.05))
+        server = self._world.rng.choice(servers)
+        count = self._world.rng.choice((1, 1, 1, 2))
+        for host in self._world.rng.sample(self._world.homes, count):
+            delay_s = self._world.rng.choice((0.0, 0.0, 0.05))
             self._world.kernel.later(delay_s, self._sender(server, host))
 
     def _sender(self, server: ServerRecord, host: Host) -> Callable[[], None]:
@@ -152,13 +144,14 @@ class Moves:
         """Have a host drained or retired, or enabled; not the last one."""
         services = self._world.nova.services
         enabled = [h for h in services if not services[h].disabled]
-        host = self._rng.choice(self._world.homes)
+        host = self._world.rng.choice(self._world.homes)
         record = services.get(host)
         if record is None or (enabled == [host] and not record.disabled):
             return
         record.disabled = not record.disabled
         order = DrainOrder(
-            self._rng.choice((None, None, 2)), self._rng.random() < 0.4
+            self._world.rng.choice((None, None, 2)),
+            self._world.rng.random() < 0.4,
         )
         record.disabled_reason = order.reason() if record.disabled else None
         self._world.log(f'{host}: {record.disabled_reason or "enabled"}')
@@ -176,9 +169,12 @@ class Moves:
             if s.vm_state == vm_states.ACTIVE and s.was_active
         ]
         if idle:
-            server = self._rng.choice(idle)
+            server = self._world.rng.choice(idle)
             # nova-api has read the server's record a moment before.
-            former, delay_s = server.host, self._rng.choice((0.0, 0.05, 1.0))
+            former, delay_s = (
+                server.host,
+                self._world.rng.choice((0.0, 0.05, 1.0)),
+            )
             self._world.kernel.later(
                 delay_s, lambda: self._ask_reboot(server, former)
             )
@@ -200,11 +196,11 @@ class Moves:
     def _attach_any(self) -> None:
         idle = [s for s in self._servers() if s.was_active]
         if idle:
-            self._attach(self._rng.choice(idle))
+            self._attach(self._world.rng.choice(idle))
 
     def _attach(self, server: ServerRecord) -> None:
         """Request something for which Nova saves no task."""
-        former, delay_s = server.host, self._rng.choice((0.0, 0.05, 1.0))
+        former, delay_s = server.host, self._world.rng.choice((0.0, 0.05, 1.0))
         if former is not None:
             message = Message('attach', server.uuid)
             cast = self._world.nova.broker.cast
@@ -270,14 +266,14 @@ class Moves:
 
     def _happen(self, server: ServerRecord, former: str, host: str) -> None:
         """Let one event happen at a write, or none."""
-        chance = self._rng.random()
+        chance = self._world.rng.random()
         if self._world.faults.calm:
             return
         for event, likely in EVENTS.items():
             chance -= likely
             if chance < 0.0:
                 self._world.kernel.later(
-                    self._rng.choice((0.0, 0.0, 0.02)),
+                    self._world.rng.choice((0.0, 0.0, 0.02)),
                     lambda event=event: self._act(event, server, former, host),
                 )
                 return
@@ -286,7 +282,7 @@ class Moves:
         self, event: str, server: ServerRecord, former: str, host: str
     ) -> None:
         if event == 'reboot':
-            self._ask_reboot(server, self._rng.choice((former, host)))
+            self._ask_reboot(server, self._world.rng.choice((former, host)))
         elif event == 'delete' and not server.deleted:
             self._world.load.ask_delete(server)
         elif event == 'crash':
@@ -300,7 +296,7 @@ class Moves:
     def _kill(self, host: str) -> None:
         for worker in list(self._world.workers()):
             if worker.host == host and worker.machine.process is not None:
-                delay_s = self._rng.choice((0.5, 5.0, 30.0))
+                delay_s = self._world.rng.choice((0.5, 5.0, 30.0))
                 worker.machine.kill(delay_s)
                 return
 
@@ -344,9 +340,9 @@ class Moves:
     def _race(self, server: str) -> None:
         """Maybe let a user be faster, between the read and the write."""
         record = self._world.nova.servers[server]
-        if self._world.faults.calm or self._rng.random() > RACE_CHANCE:
+        if self._world.faults.calm or self._world.rng.random() > RACE_CHANCE:
             return
-        if self._rng.random() < 0.3:
+        if self._world.rng.random() < 0.3:
             self._attach(record)
         else:
             self._ask_reboot(record, record.host)
@@ -393,11 +389,11 @@ class Moves:
         if self._world.environment.has_pools:
             return  # The only host of a pool cannot be empty.
         hosts = [h for h in self._world.homes if h in services and h in known]
-        if len(hosts) > 1 and self._rng.random() < 0.5:
-            self._drained = host = self._rng.choice(hosts)
+        if len(hosts) > 1 and self._world.rng.random() < 0.5:
+            self._drained = host = self._world.rng.choice(hosts)
             others = [m for m in self._world.machines if m.home != host]
             is_last = all(machine.stays_dead for machine in others)
-            retires = self._rng.random() < 0.5 and not is_last
+            retires = self._world.rng.random() < 0.5 and not is_last
             order = DrainOrder(retires=retires)
             services[host].disabled = True
             services[host].disabled_reason = order.reason()

@@ -7,7 +7,6 @@ of the host listens. Some worlds lose none, some lose all. Real is the endpoint
 seed is the same life with and without a listener.
 """
 
-import random
 import types
 from typing import Any
 
@@ -33,16 +32,15 @@ class Notifications:
 
     def __init__(self, world: Any) -> None:
         self._world = world
-        self._rng = random.Random(f'notifications {world.seed}')
-        self._loss = self._rng.choice(LOSSES)
-        self._lateness = self._rng.choice(LATENESSES)
+        self._loss = world.rng.choice(LOSSES)
+        self._lateness = world.rng.choice(LATENESSES)
         # Two workers of a host may listen: one was frozen, and is replaced.
         self._listeners: dict[Host, list[Listener]] = {}
         self._kept: dict[Host, list[dict[str, Any]]] = {}
 
     def publish(self, event: str, facts: NodeFacts) -> bool:
         """Send a notification; return whether it reaches all hosts in time."""
-        rng = self._rng
+        rng = self._world.rng
         if rng.random() < self._loss:
             return False
         message = _message(event, facts, self._world.kernel.now_s)

@@ -27,7 +27,9 @@ class Operator:
         self._dismantled: Any = None
         self._is_forgotten = False
         if world.environment.has_deletions:
-            world.faults.repeat(DELETIONS_PER_S, self._delete_any_service)
+            world.faults.repeat(
+                'deletion', DELETIONS_PER_S, self._delete_any_service
+            )
             world.kernel.later(world.faults.choose(30.0), self._dismantle)
 
     def _delete_any_service(self) -> None:

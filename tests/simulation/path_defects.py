@@ -141,7 +141,7 @@ def _with_watch(kind: type[HalfAliveWatch]) -> Makeup:
         agent._half_alive = kind(boot, timing.half_alive_s)
         return agent
 
-    return with_parts(agent=make)
+    return with_parts('failing paths', agent=make)
 
 
 def _with_old_answers(**arguments: Any) -> Agent:
@@ -167,15 +167,23 @@ def makeups(
         'half alive at the first proof': _with_watch(MovesAtTheFirstProof),
         'half alive without a proof': _with_watch(NeedsNoProof),
         'half alive alone': _with_watch(LetsGoAlone),
-        'one answer ends a failure': with_parts(path_health=ForgetsFailures),
+        'one answer ends a failure': with_parts(
+            'failing paths', path_health=ForgetsFailures
+        ),
         'half alive for a moment': _with_watch(ReturnsAtOnce),
         'half alive again and again': _with_watch(WaitsAsLongAgain),
-        'old answer counts as a proof': with_parts(agent=_with_old_answers),
-        'sick agent adopts': with_parts(agent=_with_sick_adopters),
-        'half-alive agent keeps its home': with_parts(
-            agent=with_assignment(WantsItsHome)
+        'old answer counts as a proof': with_parts(
+            'failing paths', agent=_with_old_answers
         ),
-        'allocation deleted once': with_parts(manager=DeletesAllocationsOnce),
+        'sick agent adopts': with_parts(
+            'failing paths', agent=_with_sick_adopters
+        ),
+        'half-alive agent keeps its home': with_parts(
+            'failing paths', agent=with_assignment(WantsItsHome)
+        ),
+        'allocation deleted once': with_parts(
+            'failing paths', manager=DeletesAllocationsOnce
+        ),
     }
 
 

@@ -179,51 +179,54 @@ class PathFaults:
 
     def __init__(self, world: Any) -> None:
         self._world = world
-        self._rng = world.environment.path_rng
         if world.environment.has_resets:
-            world.faults.repeat(RESETS_PER_S, self._reset)
+            world.faults.repeat('reset', RESETS_PER_S, self._reset)
             return
-        rate = self._rng.choice(RATES_PER_S)
+        rate = world.rng.choice(RATES_PER_S)
         causes = (self._fail, self._fail, self._fail_for_all, self._flap)
-        world.faults.repeat(rate, lambda: self._rng.choice(causes)())
+        world.faults.repeat('path', rate, lambda: world.rng.choice(causes)())
 
     def _fail(self) -> None:
         """Cut one path or several of one machine or several."""
         machines = self._world.machines
-        count = self._rng.choice((1, 1, 2, len(machines)))
-        chosen = self._rng.sample(machines, min(count, len(machines)))
-        services = self._rng.sample(PATHS, self._rng.choice((1, 1, 2, 4)))
+        count = self._world.rng.choice((1, 1, 2, len(machines)))
+        chosen = self._world.rng.sample(machines, min(count, len(machines)))
+        services = self._world.rng.sample(
+            PATHS, self._world.rng.choice((1, 1, 2, 4))
+        )
         for service in services:
             self._fail_for(chosen, service)
 
     def _reset(self) -> None:
         """Have one machine's connections to a service reset, most of them."""
-        machine = self._rng.choice(self._world.machines)
-        service = self._rng.choice(HTTP_PATHS)
+        machine = self._world.rng.choice(self._world.machines)
+        service = self._world.rng.choice(HTTP_PATHS)
         self._plan(machine, service, Loss.RESETS, 0.0, CUTS_S[-1])
 
     def _fail_for_all(self) -> None:
         """Cut all machines off from one service: its outage."""
-        self._fail_for(self._world.machines, self._rng.choice(PATHS))
+        self._fail_for(self._world.machines, self._world.rng.choice(PATHS))
 
     def _fail_for(self, machines: list[Any], service: Path) -> None:
-        loss = self._rng.choice((Loss.ALL, Loss.ALL, *_LOSSES, Loss.SLOW))
-        spread_s = self._rng.choice(SPREADS_S)
-        cut_s = self._rng.choice(CUTS_S)
+        loss = self._world.rng.choice(
+            (Loss.ALL, Loss.ALL, *_LOSSES, Loss.SLOW)
+        )
+        spread_s = self._world.rng.choice(SPREADS_S)
+        cut_s = self._world.rng.choice(CUTS_S)
         for machine in machines:
-            begins_s = self._rng.uniform(0.0, spread_s)
-            lasts_s = cut_s + self._rng.uniform(0.0, spread_s)
+            begins_s = self._world.rng.uniform(0.0, spread_s)
+            lasts_s = cut_s + self._world.rng.uniform(0.0, spread_s)
             self._plan(machine, service, loss, begins_s, lasts_s)
 
     def _flap(self) -> None:
         """Let one path fail and heal again and again."""
-        machine = self._rng.choice(self._world.machines)
-        service = self._rng.choice(PATHS)
+        machine = self._world.rng.choice(self._world.machines)
+        service = self._world.rng.choice(PATHS)
         begins_s = 0.0
-        for _ in range(self._rng.choice((3, 6))):
-            lasts_s = self._rng.uniform(1.0, 20.0)
+        for _ in range(self._world.rng.choice((3, 6))):
+            lasts_s = self._world.rng.uniform(1.0, 20.0)
             self._plan(machine, service, Loss.ALL, begins_s, lasts_s)
-            begins_s += lasts_s + self._rng.uniform(1.0, 20.0)
+            begins_s += lasts_s + self._world.rng.uniform(1.0, 20.0)
 
     def _plan(
         self,
@@ -233,7 +236,7 @@ class PathFaults:
         begins_s: float,
         lasts_s: float,
     ) -> None:
-        refuses = self._rng.random() < 0.5
+        refuses = self._world.rng.random() < 0.5
         self._world.kernel.later(
             begins_s,
             lambda: self._cut(machine, service, loss, refuses, lasts_s),

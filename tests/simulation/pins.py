@@ -6,7 +6,6 @@ has confirmed must be in the node's row in the end, and so must the lack of
 one.
 """
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,13 +27,10 @@ PINS_CHANCE = 0.5
 class Pins:
     """The pins of one world that has moves."""
 
-    def __init__(
-        self, world: Any, repeat: Callable[[float, Callable[[], None]], None]
-    ) -> None:
+    def __init__(self, world: Any) -> None:
         self._world = world
-        self._rng = random.Random(f'operators who pin {world.seed}')
         # In the other worlds, servers move without pins, as in a drain.
-        self._is_on = self._rng.random() < PINS_CHANCE
+        self._is_on = world.rng.random() < PINS_CHANCE
         # Node -> the host that it must be pinned to, or None.
         self._confirmed: dict[str, Host | None] = {}
         # How many orders about a node are under way, and whether one of them
@@ -43,9 +39,10 @@ class Pins:
         self._mixed: set[str] = set()
         if not self._is_on:
             return
-        repeat(self._rng.choice(PINS_PER_S), self._pin_any)
-        repeat(self._rng.choice(PINS_PER_S), self._unpin_any)
-        repeat(self._rng.choice(REBALANCES_PER_S), self._rebalance)
+        rng, repeat = world.rng, world.faults.repeat
+        repeat('pin', rng.choice(PINS_PER_S), self._pin_any)
+        repeat('unpin', rng.choice(PINS_PER_S), self._unpin_any)
+        repeat('rebalance', rng.choice(REBALANCES_PER_S), self._rebalance)
 
     def move(self, worker: Any, node: NodeId, host: Host) -> None:
         """``node move``, by the holder's worker."""
@@ -53,7 +50,7 @@ class Pins:
             self._evict(worker, node, host)
             return
         pin = Pin(host, 'an operator')
-        replaces = self._rng.random() < REPLACES_CHANCE
+        replaces = self._world.rng.random() < REPLACES_CHANCE
 
         def move() -> bool:
             result = worker.moves.move(
@@ -104,16 +101,16 @@ class Pins:
 
     def _pin_any(self) -> None:
         nodes = sorted(self._world.ironic.nodes)
-        host = self._rng.choice(self._world.homes)
+        host = self._world.rng.choice(self._world.homes)
         if nodes:
-            node = self._rng.choice(nodes)
+            node = self._world.rng.choice(nodes)
             self._send(node, lambda worker: self.move(worker, node, host))
 
     def _unpin_any(self) -> None:
         rows = self._world.nova.rows.values()
         pinned = [r.node for r in rows if not r.deleted and read_pin(r)]
         if pinned:
-            node = self._rng.choice(pinned)
+            node = self._world.rng.choice(pinned)
             self._send(node, lambda worker: self._unpin(worker, node))
 
     def _unpin(self, worker: Any, node: NodeId) -> None:

@@ -54,13 +54,17 @@ class ForgetsServersOfOtherPools(Departures):
 
 
 MAKEUPS: Mapping[str, Makeup] = {
-    'server given to any pool': with_parts(evictor=GivesToAnyPool),
-    'node of another pool taken': with_parts(new_nodes=TakesNodesOfOtherPools),
+    'server given to any pool': with_parts(
+        'moves', 'pools', evictor=GivesToAnyPool
+    ),
+    'node of another pool taken': with_parts(
+        'moves', 'pools', new_nodes=TakesNodesOfOtherPools
+    ),
     'request of another pool forgotten': with_parts(
-        departures=ForgetsRequests
+        'moves', 'pools', departures=ForgetsRequests
     ),
     'servers never leave their pool': with_parts(
-        departures=ForgetsServersOfOtherPools
+        'moves', 'pools', departures=ForgetsServersOfOtherPools
     ),
 }
 

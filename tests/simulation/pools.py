@@ -7,7 +7,6 @@ during everything else. In the end each node must be held by a host of its own
 group, if a daemon of that group lives.
 """
 
-import random
 from typing import Any
 
 from hashring.ring import Host
@@ -34,12 +33,12 @@ class Pools:
     def __init__(self, world: Any) -> None:
         self._world = world
         self.is_on: bool = world.environment.has_pools
-        self._rng = random.Random(f'operators who regroup {world.seed}')
         self.moved_count = 0
         # Server -> the group of its node, as read by whoever moves it.
         self._read: dict[str, str] = {}
         if self.is_on:
-            self._repeat(self._rng.choice(CHANGES_PER_S))
+            rate = world.rng.choice(CHANGES_PER_S)
+            world.faults.repeat('regroup', rate, self._change_any)
 
     def node_pool(self, machine: Any) -> NodePool:
         """Return the nodes of a machine's pool in Ironic."""
@@ -47,30 +46,24 @@ class Pools:
 
     # Operators
 
-    def _repeat(self, rate: float) -> None:
-        def happen() -> None:
-            if not self._world.faults.calm:
-                self._change_any()
-                self._repeat(rate)
-
-        self._world.kernel.later(self._rng.expovariate(rate), happen)
-
     def begin_calm(self) -> None:
         """Change some nodes for the last time."""
         for _ in range(2 if self.is_on else 0):
             self._world.kernel.later(
-                self._rng.uniform(0.0, 20.0), self._change_any
+                self._world.rng.uniform(0.0, 20.0), self._change_any
             )
 
     def _change_any(self) -> None:
         ironic = self._world.ironic
         used = [n for n, f in ironic.nodes.items() if f.instance_uuid]
-        nodes = used if used and self._rng.random() < 0.7 else ironic.nodes
+        nodes = (
+            used if used and self._world.rng.random() < 0.7 else ironic.nodes
+        )
         if nodes:
-            node = self._rng.choice(sorted(nodes))
+            node = self._world.rng.choice(sorted(nodes))
             self._change(node)
-            if self._rng.random() < REGRETS_CHANCE:
-                delay_s = self._rng.uniform(*REGRETS_S)
+            if self._world.rng.random() < REGRETS_CHANCE:
+                delay_s = self._world.rng.uniform(*REGRETS_S)
                 self._world.kernel.later(delay_s, lambda: self._change(node))
 
     def _change(self, node: NodeId) -> None:
@@ -90,14 +83,14 @@ class Pools:
         """``peer_rpc.request_nodes``."""
         if not self.is_on:
             return Answer.NONE
-        self._world.kernel.sleep(self._rng.uniform(0.01, 0.1))
-        if self._rng.random() < LOST_CHANCE:
+        self._world.kernel.sleep(self._world.rng.uniform(0.01, 0.1))
+        if self._world.rng.random() < LOST_CHANCE:
             return Answer.NONE
         for other in self._world.workers():
             if other.host == holder and other.may_act and not other.draining:
                 asker = Asker(worker.host, worker.client.pool)
                 other.departures.request_nodes(nodes, asker)
-                is_lost = self._rng.random() < LOST_CHANCE
+                is_lost = self._world.rng.random() < LOST_CHANCE
                 return Answer.NONE if is_lost else Answer.RECEIVED
         return Answer.NONE
 

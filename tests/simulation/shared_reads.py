@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages between simulated workers about what one of them has read.
 
-Real are PoolReads and the feed. A message may be lost or late; a random
-generator of their own decides that.
+Real are PoolReads and the feed. A message may be lost or late.
 """
 
-import random
 from typing import Any
 
 from hashring.ring import Host
@@ -21,10 +19,10 @@ PROMPT_S = 0.003
 LATE_S = (1.0, 6.0, 30.0)
 
 
-def start(worker: Any, rng: random.Random | None) -> PoolReads:
+def start(worker: Any, *, loses: bool) -> PoolReads:
     """Start the PoolReads of a worker, and return it.
 
-    :param rng: loses messages and has them late; None: none is
+    :param loses: messages may be lost or late
     """
 
     def send(host: Host, read: ChangesRead) -> None:
@@ -32,9 +30,10 @@ def start(worker: Any, rng: random.Random | None) -> PoolReads:
             return
         message = Message('changes', '', changes=read)
         late_s = PROMPT_S
-        if rng is not None and rng.random() < LOSS:
+        rng = worker.world.rng
+        if loses and rng.random() < LOSS:
             return
-        if rng is not None and rng.random() < LATENESS:
+        if loses and rng.random() < LATENESS:
             late_s = rng.choice(LATE_S)
         worker.kernel.later(
             late_s, lambda: worker.world.nova.broker.cast(host, message)

@@ -117,17 +117,27 @@ class LeavesStops(InterruptedTasks):
 
 MAKEUPS: dict[str, Makeup] = {
     'redelivered request not begun anew': with_parts(
-        manager=EndsInterruptedRequests
+        'tasks', manager=EndsInterruptedRequests
     ),
     'redelivered request dropped beside another': with_parts(
-        manager=BeginsAnewOnlyAlone
+        'tasks', manager=BeginsAnewOnlyAlone
     ),
-    'request ended while its message waits': with_parts(manager=WaitsUnseen),
-    'unshelve on a former node': with_parts(manager=UnshelvesOnTheFormerNode),
-    'failed unshelve keeps its node': with_parts(manager=KeepsAllocations),
-    'deployed server loses its allocation': with_parts(manager=FreesDeployed),
-    'interrupted rebuild begun again': with_parts(resume=RebuildsAgain),
-    'interrupted stop forgotten': with_parts(resume=LeavesStops),
+    'request ended while its message waits': with_parts(
+        'tasks', manager=WaitsUnseen
+    ),
+    'unshelve on a former node': with_parts(
+        'tasks', manager=UnshelvesOnTheFormerNode
+    ),
+    'failed unshelve keeps its node': with_parts(
+        'tasks', manager=KeepsAllocations
+    ),
+    'deployed server loses its allocation': with_parts(
+        'tasks', manager=FreesDeployed
+    ),
+    'interrupted rebuild begun again': with_parts(
+        'tasks', resume=RebuildsAgain
+    ),
+    'interrupted stop forgotten': with_parts('tasks', resume=LeavesStops),
 }
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 1203,

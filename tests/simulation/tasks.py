@@ -7,11 +7,8 @@ action is recorded, and then the message is sent to the server's host. The
 message of an unshelve is sent by nova-conductor to the host that the scheduler
 has chosen.
 
-What chance decides here is drawn from a generator of its own, so that worlds
-without tasks have the same lives as before.
 """
 
-import random
 from typing import Any
 
 from nova.compute import task_states, vm_states
@@ -74,29 +71,26 @@ class TaskUsers:
 
     def __init__(self, world: Any) -> None:
         self._world = world
-        self._rng = world.environment.task_rng or random.Random(0)
-        self.is_on = world.environment.task_rng is not None
+        self.is_on = world.environment.has_tasks
         self._chances = {
-            kind: self._rng.choice(some) for kind, some in CHANCES.items()
+            kind: world.rng.choice(some) for kind, some in CHANCES.items()
         }
         self._requests_count = 0
         if self.is_on:
-            world.faults.repeat(self._rng.choice(RATES_PER_S), self._request)
+            rate = world.rng.choice(RATES_PER_S)
+            world.faults.repeat('request', rate, self._request)
 
     # Chance
 
     def occurs(self, kind: str) -> bool:
         """Return whether this fault of a task occurs now."""
-        is_calm = self._world.faults.calm
-        return not is_calm and self._rng.random() < self._chances[kind]
-
-    def choose(self, *durations_s: float) -> float:
-        """Return one of these durations, up to 20 % longer or shorter."""
-        return self._rng.choice(durations_s) * self._rng.uniform(0.8, 1.2)
+        if self._world.faults.calm or not self.is_on:
+            return False
+        return bool(self._world.rng.random() < self._chances[kind])
 
     def draw_root_volume(self) -> bool:
         """Return whether the root disk of a new server is a volume."""
-        return self.is_on and self._rng.random() < 0.5
+        return self.is_on and self._world.rng.random() < 0.5
 
     # For the parts of the world
 
@@ -105,7 +99,7 @@ class TaskUsers:
 
         Most of them live longer in worlds with tasks.
         """
-        return not self.is_on or self._rng.random() < 0.25
+        return not self.is_on or self._world.rng.random() < 0.25
 
     def leaves_nodes(self, count: int) -> bool:
         """Return whether one of so many free nodes may be used for a boot.
@@ -129,16 +123,16 @@ class TaskUsers:
 
     def _request(self) -> None:
         """Request a task that a server's VM state allows."""
-        action = self._rng.choice(list(_ACTIONS))
+        action = self._world.rng.choice(list(_ACTIONS))
         found = [
             server
             for server in self._world.nova.servers.values()
             if _is_accepted(server, action)
         ]
         if found:
-            server = self._rng.choice(found)
+            server = self._world.rng.choice(found)
             # A hard reboot of a server that is rebooted already is rare.
-            if server.task_state is None or self._rng.random() < 0.2:
+            if server.task_state is None or self._world.rng.random() < 0.2:
                 self._accept(server, action)
 
     def _accept(self, server: ServerRecord, action: str) -> None:
@@ -161,7 +155,7 @@ class TaskUsers:
         server.updated_at = self._world.kernel.now_s
         server.requests.append(request)
         if action == 'unshelve':
-            delay_s = self.choose(0.1, 1.0)
+            delay_s = self._world.faults.choose(0.1, 1.0)
             self._world.kernel.later(
                 delay_s, lambda: self._schedule(server, request)
             )

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulated file backend has the traits of tooz's file driver."""
 
-import random
 from collections.abc import Callable
 
 from hashring.group import Boot, Member
@@ -17,7 +16,7 @@ class _Folder:
     """A folder and a process that uses it."""
 
     def __init__(self) -> None:
-        self.kernel = Kernel(random.Random(1))
+        self.kernel = Kernel(1)
         self.service = FolderService(self.kernel, TERM_S)
         self.process = Process('agent')
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulated Ironic: stamps, lists of changes, and notifications."""
 
-import random
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -30,10 +29,10 @@ class _World:
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
-        self.rng = random.Random(seed)
         self.environment = Environment(seed)
-        self.kernel = Kernel(self.rng)
-        self.faults = Faults(self.kernel, self.rng)
+        self.kernel = Kernel(seed)
+        self.rng = self.kernel.rng
+        self.faults = Faults(self.kernel)
         self.faults.disarm()
         self.feed_checks = types.SimpleNamespace(
             note_change=lambda *change: None
@@ -103,9 +102,7 @@ def test_changes_are_listed_from_a_stamp_on(world: _World) -> None:
 
 def test_conductors_have_clocks_of_their_own() -> None:
     """In some worlds two nodes that change at once have unlike stamps."""
-    seeds = [
-        s for s in range(1000, 1100) if len(_World(s).environment._ahead_s) > 1
-    ]
+    seeds = [s for s in range(100) if len(_World(s).environment._ahead_s) > 1]
     assert 5 < len(seeds) < 50
     world = _World(seeds[0])
     world.ironic.enroll(N1)

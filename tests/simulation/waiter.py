@@ -129,7 +129,7 @@ class Deploy:
     def validate_node(self, node: NodeId) -> None:
         """Refuse some images."""
         tasks, kernel = self._world.tasks, self._world.kernel
-        kernel.sleep(tasks.choose(0.1, 0.5))
+        kernel.sleep(self._world.faults.choose(0.1, 0.5))
         if tasks.occurs('rebuild refused'):
             server = self._world.ironic.nodes[node].instance_uuid
             tasks.excuse(server, tasks.REFUSED)
@@ -141,7 +141,7 @@ class Deploy:
         """``Deploy.request_deploy``."""
         node, server = request.node, request.instance.uuid
         # The config drive is built.
-        self._world.kernel.sleep(self._world.tasks.choose(0.1, 1.0, 5.0))
+        self._world.kernel.sleep(self._world.faults.choose(0.1, 1.0, 5.0))
         before_request()
         self._waiter.retry(lambda: self._send(node, server))
         delivery.acknowledge_current()

@@ -113,7 +113,7 @@ class Wire:
         return self._note(lambda: self._write(act, gated))
 
     def _write(self, act: Callable[[SentRequest], Any], gated: bool) -> Any:
-        if self._world.environment.task_rng is not None:
+        if self._world.environment.has_tasks:
             # A task that is killed runs its ``finally``; it sends nothing.
             self._kernel.require_task()
         self._may_break_down()

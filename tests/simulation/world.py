@@ -13,11 +13,7 @@ from typing import Any
 
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
-from tests.simulation.environment import (
-    RESTARTS_PER_S,
-    STEPS_PER_S,
-    Environment,
-)
+from tests.simulation.environment import RESTARTS_PER_S, STEPS_PER_S
 from tests.simulation.faults import Faults
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.machine import AgentProcess, Machine
@@ -45,15 +41,13 @@ class World:
         makeup: Makeup,
         backend: Backend,
         hosts_count: int,
-        rng: random.Random | None = None,
     ) -> None:
         self.seed = seed
         self.makeup = makeup
         self.backend = backend
-        self.rng = rng or random.Random(seed)
-        self.environment = Environment(seed)
-        self.kernel = self.kernel_class(self.rng)
-        self.faults = Faults(self.kernel, self.rng)
+        self.environment = makeup.environment(seed, makeup.certain)
+        self.kernel = self.kernel_class(seed)
+        self.faults = Faults(self.kernel, makeup.certain)
         if self.environment.has_only_path_faults:
             self.faults.disarm()
         self.story: list[str] = []
@@ -94,11 +88,16 @@ class World:
         plan('stop', self._cause_stop)
         plan('outage', self._cause_outage)
         if self.environment.is_mixed:
-            self.faults.repeat(RESTARTS_PER_S, self._cause_restart)
+            self.faults.repeat('restart', RESTARTS_PER_S, self._cause_restart)
         if self.environment.has_wrong_clocks:
-            self.faults.repeat(STEPS_PER_S, self._cause_step)
+            self.faults.repeat('clock', STEPS_PER_S, self._cause_step)
 
     # For all parts of the world
+
+    @property
+    def rng(self) -> random.Random:
+        """The random stream of whatever happens now."""
+        return self.kernel.rng
 
     def lock_service(self, group: str) -> Any:
         """Return the lock service of the agents of a conductor group."""
@@ -333,7 +332,8 @@ class World:
         """Run the storm, then the calm until no problem is left."""
         while self.kernel.now_s < storm_s:
             self._step()
-        self.heal()
+        with self.kernel.drawing('calm'):
+            self.heal()
         ends_s = self.kernel.now_s + calm_s
         looks_s = self.kernel.now_s
         while self.kernel.now_s < ends_s:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulated pool of ``python -m benchmarks scale``, with few nodes."""
 
-import random
-
 import pytest
 
 from benchmarks.scale import command, commands, report, services, stages
@@ -75,7 +73,7 @@ def test_sizes_that_cannot_be_are_one_sentence(given, capsys):
 
 def test_requests_wait_while_all_processes_are_busy():
     """Three requests to two processes: the third one waits for the first."""
-    kernel = MeteredKernel(random.Random(1))
+    kernel = MeteredKernel(1)
     service = services.Service(kernel, CONDUCTOR, 2, ())
     ended_s = []
 
