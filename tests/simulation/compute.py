@@ -92,7 +92,8 @@ class Intervals:
     queue_s: float = 10.0
     upkeep_s: float = 10.0
     idle_s: float = 20.0
-    lost_s: float = 100.0
+    # More than a drain, a hung loop and a restart one after the other.
+    lost_s: float = 150.0
     quiet_s: float = 50.0
     page_rows: int = 4
 
