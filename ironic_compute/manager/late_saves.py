@@ -10,7 +10,9 @@ server in:
 * The first saves of a build, and the save before it is scheduled again, expect
   that the server is building. They made an ACTIVE or a shelved server BUILDING
   again, or took its host from it. A shelved server has no host whose recovery
-  would mend that, and ended in ERROR as a lost build.
+  would mend that, and ended in ERROR as a lost build. The second save also
+  expects the task of the first one. It took the task of the third one away,
+  and then the save that makes the server ACTIVE was refused.
 * The save that takes the host from a shelved server expects that the server is
   still off its node. It took the host from a server that was unshelved, so
   that nobody served it any more.
@@ -54,11 +56,17 @@ def expecting_unbuilt(
 
     :param tasks: the saves are those that set one of these task states
     """
+    saved = instance.task_state
 
     def save_unbuilt(save: _Save, *args: Any, **kwargs: Any) -> None:
+        nonlocal saved
         if instance.task_state in tasks:
             kwargs['expected_vm_state'] = [vm_states.BUILDING]
+            if instance.task_state == task_states.BLOCK_DEVICE_MAPPING:
+                # Nova expects a task in the other saves.
+                kwargs.setdefault('expected_task_state', [saved])
         save(*args, **kwargs)
+        saved = instance.task_state
 
     return _saved_by(instance, save_unbuilt)
 

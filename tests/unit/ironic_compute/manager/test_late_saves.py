@@ -160,6 +160,23 @@ def test_late_save_changes_no_server_that_is_built(
         conductor.carry_out_late(saved, vm_state=vm_state, task_state=None)
 
 
+def test_late_save_takes_no_task_from_a_server_that_is_deployed(
+    conductor: _Conductor,
+) -> None:
+    """Else the save that makes the server ACTIVE would be refused."""
+    for saved in conductor.saves:
+        conductor.carry_out_late(saved, task_state=task_states.SPAWNING)
+
+
+def test_second_save_of_a_build_takes_no_delete_from_a_server(
+    conductor: _Conductor,
+) -> None:
+    """A delete was requested since the first one."""
+    conductor.carry_out_late(
+        conductor.saves[-1], task_state=task_states.DELETING
+    )
+
+
 def _reschedule(conductor: _Conductor, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Have a build fail, so that another host builds; return the last save."""
     conductor.host, conductor.node = 'c1', 'n1'
