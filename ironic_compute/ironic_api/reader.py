@@ -355,10 +355,12 @@ class IronicReader:
                 )
         except errors.IronicForbidden:
             return True
-        except errors.IronicNotReached:
-            raise
+        except errors.IronicUnavailable as exc:
+            if exc.http_status is None or isinstance(exc, errors.Untouched):
+                raise
+            return False  # Hardware may fail.
         except errors.IronicComputeError:
-            return False  # Most are wrong, and hardware may fail.
+            return False  # Most requests are wrong.
         return False
 
     def read_node_of_instance(self, instance_uuid: str) -> NodeFacts | None:

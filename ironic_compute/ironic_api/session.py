@@ -24,6 +24,7 @@ from ironicclient.common.apiclient import exceptions as api_exc
 from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1 import loading as ks_loading
 from oslo_context import context as oslo_context
+from urllib3 import exceptions as urllib3_exc
 
 from ironic_compute import access_errors, errors
 from ironic_compute.ironic_api import rights
@@ -48,13 +49,13 @@ _UNAVAILABLE = (
     ironic_exc.AmbiguousAuthSystem,
 )
 
-# The errors among _UNAVAILABLE after which Ironic has certainly done nothing.
+# The errors among _UNAVAILABLE after which Ironic has certainly done nothing;
+# see also ``_is_nothing_done``.
 _NOTHING_DONE = (
     api_exc.ServiceUnavailable,
     api_exc.ConnectionRefused,
     api_exc.Unauthorized,
     api_exc.UnsupportedVersion,
-    ksa_exc.ConnectFailure,
     ksa_exc.Unauthorized,
 )
 
@@ -271,7 +272,7 @@ def translate_error(action: str, exc: Exception) -> errors.IronicComputeError:
 
 def _unavailable(action: str, exc: Exception) -> errors.IronicUnavailable:
     kind = errors.IronicUnavailable
-    if isinstance(exc, _NOTHING_DONE):
+    if _is_nothing_done(exc):
         kind = errors.IronicNotReached
     # Errors of keystoneauth1 are about the connection, or Keystone's answer.
     status = exc.http_status if isinstance(exc, api_exc.HttpError) else None
@@ -284,6 +285,21 @@ def _unavailable(action: str, exc: Exception) -> errors.IronicUnavailable:
             'cafile in nova.conf'
         )
     return kind(text, status)
+
+
+def _is_nothing_done(exc: Exception) -> bool:
+    """Return whether Ironic has certainly done nothing for a request.
+
+    keystoneauth1 raises one error for a connection that was refused and for
+    one that was reset after the request had been sent. Only what it caught
+    tells them apart.
+    """
+    if not isinstance(exc, ksa_exc.ConnectFailure):
+        return isinstance(exc, _NOTHING_DONE)
+    caught = exc.__context__
+    cause = caught.args[0] if caught is not None and caught.args else None
+    reason = getattr(cause, 'reason', None)
+    return isinstance(reason, urllib3_exc.NewConnectionError)
 
 
 def _conflict(action: str, text: str) -> errors.IronicComputeError:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The session: credentials, API version and errors, with a scripted Ironic."""
 
+import socket
 from concurrent import futures
 
 import pytest
@@ -125,6 +126,43 @@ def test_ironicclient_repeats_no_request(client, http):
     with pytest.raises(errors.IronicNotReached):
         client.read_node(NODE)
     assert http.call_count - asked_count == 2  # One negotiates the version.
+
+
+@pytest.fixture
+def listener():
+    """Return a socket at which connections arrive."""
+    with socket.create_server(('127.0.0.1', 0)) as listener:
+        yield listener
+
+
+def _ask(conf, gate, address) -> errors.IronicComputeError:
+    """Return the error of a request to an Ironic at this address."""
+    host, port = address
+    conf.set_override('endpoint_override', f'http://{host}:{port}', 'ironic')
+    with pytest.raises(errors.IronicUnavailable) as raised:
+        make_client(conf, gate).read_node(NODE)
+    return raised.value
+
+
+def test_refused_connection_is_certain(conf, gate, listener):
+    """Ironic has done nothing, so any request may be sent again."""
+    address = listener.getsockname()
+    listener.close()
+    assert isinstance(_ask(conf, gate, address), errors.Untouched)
+
+
+def test_connection_reset_after_a_request_is_not_certain(conf, gate, listener):
+    """Ironic may have begun what was requested, as by a lost answer."""
+
+    def receive_and_reset() -> None:
+        connection, _ = listener.accept()
+        connection.recv(1)
+        connection.close()  # Data was not read, so that this is a reset.
+
+    with futures.ThreadPoolExecutor(1) as thread:
+        thread.submit(receive_and_reset)
+        error = _ask(conf, gate, listener.getsockname())
+    assert not isinstance(error, errors.Untouched)
 
 
 @pytest.mark.parametrize(
