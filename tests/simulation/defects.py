@@ -409,7 +409,9 @@ class BuildsEachMessage(Manager):
 
 # Name of a defect -> the makeup with this defect.
 MAKEUPS: dict[str, Makeup] = {
-    'no margin': with_parts(agent=_agent_with_lease(LeaseWithoutMargin)),
+    'no margin': with_parts(
+        'freeze', agent=_agent_with_lease(LeaseWithoutMargin)
+    ),
     'gate not checked after a pause': with_parts(gate=NeverShutsAgain),
     'adopt without the lock': with_parts(group=AdoptsWithoutLock),
     'late heartbeat counts': with_parts(
@@ -421,7 +423,7 @@ MAKEUPS: dict[str, Makeup] = {
         agent=_agent_with_assignment(IgnoresLostLocks)
     ),
     'deadline counted from the reply': with_parts(
-        agent=_agent_with_lease(CountsFromReply)
+        'slow beat', agent=_agent_with_lease(CountsFromReply)
     ),
     'hand-back before the worker stopped': with_parts(
         agent=_agent_with_assignment(ReleasesWhileDraining)
@@ -432,12 +434,14 @@ MAKEUPS: dict[str, Makeup] = {
     'exit of an older tenure believed': with_parts(
         agent=_agent_with_assignment(BelievesStaleExits)
     ),
-    'own term counts': with_parts('mixed terms', agent=_agent_with_own_term),
+    'own term counts': with_parts(
+        'mixed terms', 'kill', agent=_agent_with_own_term
+    ),
     'longest term forgotten': with_parts(
-        'mixed terms', state_dir=ForgetsLongestTerm
+        'mixed terms', 'kill', state_dir=ForgetsLongestTerm
     ),
     'forgotten host comes back': with_parts(
-        'deletions', agent=_agent_with_pool
+        'deletions', 'cut', agent=_agent_with_pool
     ),
     'foreign folder believed': with_parts(
         'wrong folders', state_dir=BelievesForeignFolders
@@ -447,7 +451,7 @@ MAKEUPS: dict[str, Makeup] = {
         compute_nodes=DeletesWithoutGate
     ),
     'row created after the gate': with_parts(
-        'freeze before create', compute_nodes=CreatesAfterTheGate
+        'freeze before create', 'kill', compute_nodes=CreatesAfterTheGate
     ),
     "resume of another host's task": with_parts(resume=ResumesForeignTasks),
     'push of a pinned node': with_parts(rebalancer=PushesPinnedNodes),
@@ -473,7 +477,7 @@ MAKEUPS: dict[str, Makeup] = {
         manager=LeavesInterruptedBuilds
     ),
     'redelivered build without its node': with_parts(
-        manager=BuildsWithoutAllocation
+        'crash', 'deploy fails', manager=BuildsWithoutAllocation
     ),
     'loser of a node tries stale alternates': with_parts(
         rescheduler=TriesStaleAlternates

@@ -81,12 +81,14 @@ MAKEUPS: dict[str, Makeup] = {
         'conductor clocks', feed=_feed_without_overlap
     ),
     'missing node not asked for again': with_parts(feed=_feed_that_asks_once),
-    'given node forgotten by a list': with_parts(new_nodes=BelievesOneList),
+    'given node forgotten by a list': with_parts(
+        'message lost', new_nodes=BelievesOneList
+    ),
     'told changes not compared': with_parts(
         'shared reads', feed=TakesItsFactsForNewest
     ),
     'dead reader waited for': with_parts(
-        'shared reads', feed=_feed_that_waits_for_ever
+        'shared reads', 'crash', feed=_feed_that_waits_for_ever
     ),
     'delete by a short or empty list': with_parts(
         removal=RemovesWhatAListLacks

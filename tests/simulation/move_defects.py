@@ -231,7 +231,7 @@ MAKEUPS: Mapping[str, Makeup] = {
         'moves', evictor=MovesDuringADelete
     ),
     'message handled during a move': with_parts(
-        'moves', evictor=MovesBesideMessages
+        'moves', 'die', evictor=MovesBesideMessages
     ),
     'forward without follow': with_parts(
         'moves', manager=ForwardsWithoutFollowing

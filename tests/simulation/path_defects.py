@@ -176,7 +176,7 @@ def makeups(
             'failing paths', agent=_with_old_answers
         ),
         'sick agent adopts': with_parts(
-            'failing paths', agent=_with_sick_adopters
+            'failing paths', 'kill', agent=_with_sick_adopters
         ),
         'half-alive agent keeps its home': with_parts(
             'failing paths', agent=with_assignment(WantsItsHome)

@@ -117,27 +117,29 @@ class LeavesStops(InterruptedTasks):
 
 MAKEUPS: dict[str, Makeup] = {
     'redelivered request not begun anew': with_parts(
-        'tasks', manager=EndsInterruptedRequests
+        'tasks', 'crash', manager=EndsInterruptedRequests
     ),
     'redelivered request dropped beside another': with_parts(
-        'tasks', manager=BeginsAnewOnlyAlone
+        'tasks', 'crash', manager=BeginsAnewOnlyAlone
     ),
     'request ended while its message waits': with_parts(
-        'tasks', manager=WaitsUnseen
+        'tasks', 'failing paths', manager=WaitsUnseen
     ),
     'unshelve on a former node': with_parts(
-        'tasks', manager=UnshelvesOnTheFormerNode
+        'tasks', 'failing paths', 'crash', manager=UnshelvesOnTheFormerNode
     ),
     'failed unshelve keeps its node': with_parts(
-        'tasks', manager=KeepsAllocations
+        'tasks', 'deploy fails', manager=KeepsAllocations
     ),
     'deployed server loses its allocation': with_parts(
-        'tasks', manager=FreesDeployed
+        'tasks', 'lose', manager=FreesDeployed
     ),
     'interrupted rebuild begun again': with_parts(
-        'tasks', resume=RebuildsAgain
+        'tasks', 'crash', resume=RebuildsAgain
     ),
-    'interrupted stop forgotten': with_parts('tasks', resume=LeavesStops),
+    'interrupted stop forgotten': with_parts(
+        'tasks', 'crash', resume=LeavesStops
+    ),
 }
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 1203,
