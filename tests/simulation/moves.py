@@ -393,7 +393,8 @@ class Moves:
             self._drained = host = self._world.rng.choice(hosts)
             others = [m for m in self._world.machines if m.home != host]
             is_last = all(machine.stays_dead for machine in others)
-            retires = self._world.rng.random() < 0.5 and not is_last
+            may_retire = self._world.is_known_elsewhere(host) and not is_last
+            retires = self._world.rng.random() < 0.5 and may_retire
             order = DrainOrder(retires=retires)
             services[host].disabled = True
             services[host].disabled_reason = order.reason()

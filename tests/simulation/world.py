@@ -228,13 +228,21 @@ class World:
             self.kernel.later(self.rng.uniform(0.0, 3.0), machine.boot)
 
     def _find_lasting_dead(self) -> list[Machine]:
-        """Return the first machine in every second seed, if others know it.
+        """Return the first machine in every second seed, if others know it."""
+        first = self.machines[0]
+        is_dead = self.seed % 2 and self.is_known_elsewhere(first.home)
+        return [first] if is_dead else []
 
-        To agents that never knew it, its host would be a foreign host.
+    def is_known_elsewhere(self, home: Host) -> bool:
+        """Return whether a machine knows the home host of another one.
+
+        To agents that never knew it, it would be a foreign host.
         """
-        first, *others = self.machines
-        met = any(first.home in m.saved_state.read_known() for m in others)
-        return [first] if self.seed % 2 and met else []
+        return any(
+            home in machine.saved_state.read_known()
+            for machine in self.machines
+            if machine.home != home
+        )
 
     # Invariants
 
