@@ -150,7 +150,8 @@ class Cloud(World):
         A host that lost a node to a late write cannot know that before its
         next write; nor can a host that creates a row just after a late write
         has created it. A host that has found no Service of the holder may not
-        know one that was created since.
+        know one that was created since. When a node has changed its pool, a
+        host of each pool may create its row.
         """
         node, former = record.node, record.host
         if request.late:
@@ -160,7 +161,8 @@ class Cloud(World):
             return
         came_late = self.kernel.now_s - record.came_late_s < PACE.confirm_s
         holders = (former, self._robbed.pop(node, former))
-        is_known = self._is_known(former, request) and not came_late
+        may_know = self._is_known(former, request) and not came_late
+        is_known = may_know and not self._is_new_elsewhere(record, request)
         if request.host not in holders and is_known:
             self.fail(f'{request.sender} takes {node} from {former}')
         facts = self.ironic.nodes.get(NodeId(node))
@@ -183,6 +185,19 @@ class Cloud(World):
             return False
         age_s = self.kernel.now_s - service.created_s
         return age_s > request.way_s + KNOWN_S
+
+    def _is_new_elsewhere(
+        self, record: NodeRecord, request: SentRequest
+    ) -> bool:
+        """Return whether another pool has just created a row.
+
+        No build uses such a row yet.
+        """
+        created_s = record.created_s
+        if created_s is None or self.kernel.now_s - created_s > PACE.confirm_s:
+            return False
+        groups = map(self.pools.group_of, (record.host, request.host))
+        return len(set(groups)) > 1
 
     def _on(self, node: str) -> Iterator[ServerRecord]:
         for server in self.nova.servers.values():
