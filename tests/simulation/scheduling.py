@@ -358,10 +358,15 @@ class Rescheduler(FreshCandidates, SimulatedConductor):
     ) -> list[list[Any]]:
         """Ask the scheduler."""
         (server,) = servers
-        found = self._wire.write(
-            lambda request: self._world.scheduler.select(
-                server, is_late=request.late
-            ),
-            gated=False,
-        )
+        try:
+            found = self._wire.write(
+                lambda request: self._world.scheduler.select(
+                    server, is_late=request.late
+                ),
+                gated=False,
+            )
+        except Unreachable as exc:
+            if server not in self._world.placement.allocations:
+                self._world.excuse(server, repr(exc))
+            raise
         return [found]
