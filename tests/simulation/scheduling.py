@@ -370,3 +370,9 @@ class Rescheduler(FreshCandidates, SimulatedConductor):
                 self._world.excuse(server, repr(exc))
             raise
         return [found]
+
+    def _leave_build(self, request: dict[str, Any], hosts: list[Any]) -> None:
+        """Note that a request had no answer, so that the build may fail."""
+        (instance,) = request['instances']
+        self._world.excuse(instance.uuid, 'left to nova-conductor')
+        super()._leave_build(request, hosts)
