@@ -272,16 +272,22 @@ class PathChecks:
         age_s = machine.clock.now_s() - cause.since_s
         if age_s < machine.timing.half_alive_s:
             self._fail(machine, f'half alive after {age_s:.1f} s')
-        self._check_proof(machine, cause, age_s)
+        own = facts.paths[cause.path]
+        # A new worker of the agent may have noticed the failure late.
+        since_s = min(self._now_s - age_s, own.whole_s)
+        self._check_proof(machine, cause, since_s)
         if self._is_certain:
-            self._check_cut(machine, facts.paths[cause.path], cause.path)
+            self._check_cut(machine, own, cause.path)
 
-    def _check_proof(self, machine: Any, cause: Cause, age_s: float) -> None:
-        """Check that the service can have answered the other agent."""
-        since_s = self._now_s - age_s + PROVEN_AFTER_S
+    def _check_proof(self, machine: Any, cause: Cause, since_s: float) -> None:
+        """Check that the service can have answered the other agent.
+
+        :param since_s: when the agent's own path has failed
+        """
+        proven_s = since_s + PROVEN_AFTER_S
         path, peer, others = cause.path, cause.peer, self._others(machine)
         facts = next((f for m, f in others.items() if m.home == peer), None)
-        if facts is None or facts.paths[path].whole_s < since_s:
+        if facts is None or facts.paths[path].whole_s < proven_s:
             self._fail(machine, f'half alive, and {peer} lacks {path}, too')
         elif self._is_certain and not self._was_proven(machine, path):
             self._fail(machine, f'half alive when {path} is back')
