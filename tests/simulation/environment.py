@@ -32,8 +32,6 @@ CHANCES = {
 # The two values of each option in a mixed world.
 TERMS_S = ((10.0, 40.0), (15.0, 40.0), (10.0, 25.0))
 SETTLES_S = (2.0, 8.0)
-# How often the lock service of a mixed world restarts.
-RESTARTS_PER_S = 0.02
 # How far a wrong wall clock is ahead, in seconds; two of them differ by less
 # than five minutes.
 AHEAD_S = (-140.0, -90.0, -45.0, 0.0, 45.0, 90.0, 140.0)

@@ -35,11 +35,13 @@ RATES = {
     'node comes': (0.005, 0.02),
     'node denied': (0.02, 0.1),
 }
-# Action of users and operators -> its rates per second, in every world.
+# Action of users and operators -> its rates per second.
 USE = {
     'boot': (0.05, 0.1, 0.3),
     'delete': (0.05, 0.1, 0.2),
     'maintenance': (0.01, 0.05),
+    # Of the lock service, in mixed worlds.
+    'restart': (0.02, 0.05),
 }
 # Race that occurs in any cloud -> its chances, in every world.
 HABITS = {'lag': (0.2, 0.4), 'boot meets push': (0.2, 0.5)}

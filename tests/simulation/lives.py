@@ -11,11 +11,12 @@ from tests.simulation.makeup import BACKENDS, FOLDER, Makeup
 from tests.simulation.world import World
 
 STORM_S = 120.0
-CALM_S = 360.0
-# In worlds in which paths fail, both last longer: an agent that was half alive
-# for the n-th time waits 45 s * 2 ** (n - 1) before it serves again.
+# At most; most lives are well long before. A build that was lost is ended
+# after five minutes, and an agent that was half alive for the n-th time waits
+# 45 s * 2 ** (n - 1) before it serves again.
+CALM_S = 720.0
+# In worlds in which paths fail, the storm lasts longer.
 PATHS_STORM_FACTOR = 2.0
-PATHS_CALM_S = 720.0
 
 
 def run(
@@ -34,11 +35,13 @@ def run(
     """
     makeup = makeup or Makeup()
     environment = makeup.environment(seed, makeup.certain)
-    backend = BACKENDS[seed % len(BACKENDS)]
+    certain = tuple(b for b in BACKENDS if b.name in makeup.certain)
+    backends = certain or BACKENDS
+    backend = backends[seed % len(backends)]
     if environment.is_on_folder:
         backend = FOLDER
     if environment.has_path_faults:
-        storm_s, calm_s = storm_s * PATHS_STORM_FACTOR, PATHS_CALM_S
+        storm_s *= PATHS_STORM_FACTOR
     hosts_count = 2 + seed // len(BACKENDS) % 3
     world = Cloud(seed, makeup, backend, hosts_count)
     world.logs_all = whole_story

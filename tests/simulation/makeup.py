@@ -50,7 +50,8 @@ class Makeup:
     """The classes and timings of a world.
 
     :param certain: what each of its worlds has, of what others have by chance:
-        kinds of `Environment`, and `Faults` as frequent as in any world
+        kinds of `Environment`, a backend, and `Faults` as frequent as in any
+        world
     """
 
     certain: frozenset[str] = frozenset()

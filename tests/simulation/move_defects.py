@@ -246,7 +246,7 @@ MAKEUPS: Mapping[str, Makeup] = {
         'moves', retirement=RetiresWithoutItsAgent
     ),
     'adopted host retired beside its agent': with_parts(
-        'moves', retirement=RetiresBesideTheOwnAgent
+        'moves', 'crash', retirement=RetiresBesideTheOwnAgent
     ),
     'row written without its pin': with_parts(
         'moves', compute_nodes=WritesReportsWithoutPins
@@ -261,19 +261,17 @@ MAKEUPS: Mapping[str, Makeup] = {
 
 # Name of a defect -> a seed that detects it.
 SEEDS: Mapping[str, int] = {
-    'row moved before the server': 1030,
-    'server with a task moved': 1030,
-    'task not compared at the write': 1030,
-    'server moved to another zone': 1025,
-    'two moves of a server at once': 1030,
-    'server moved during its delete': 1030,
-    'message handled during a move': 3188,
-    'forward without follow': 1055,
-    'servers left on a drained host': 1031,
-    'host retired with servers': 1200,
-    'agent of a retired host not told': 1200,
-    'adopted host retired beside its agent': 2826,
-    'row written without its pin': 1025,
-    'pinned node pushed away': 1113,
-    'pinned node pushed to a drained host': 1113,
+    'row moved before the server': 10,
+    'server with a task moved': 66,
+    'task not compared at the write': 88,
+    'server moved to another zone': 10,
+    'two moves of a server at once': 23,
+    'server moved during its delete': 153,
+    'forward without follow': 80,
+    'servers left on a drained host': 7,
+    'host retired with servers': 80,
+    'agent of a retired host not told': 2,
+    'row written without its pin': 12,
+    'pinned node pushed away': 52,
+    'pinned node pushed to a drained host': 12,
 }

@@ -168,7 +168,7 @@ def makeups(
         'half alive without a proof': _with_watch(NeedsNoProof),
         'half alive alone': _with_watch(LetsGoAlone),
         'one answer ends a failure': with_parts(
-            'failing paths', path_health=ForgetsFailures
+            'failing paths', 'resets', path_health=ForgetsFailures
         ),
         'half alive for a moment': _with_watch(ReturnsAtOnce),
         'half alive again and again': _with_watch(WaitsAsLongAgain),
@@ -189,15 +189,15 @@ def makeups(
 
 # Name of a defect -> a seed that detects it.
 SEEDS: dict[str, int] = {
-    'half alive after a moment': 1002,
-    'half alive at the first proof': 1056,
-    'half alive without a proof': 1001,
-    'half alive alone': 1001,
-    'one answer ends a failure': 1095,
-    'half alive for a moment': 1002,
-    'half alive again and again': 1280,
-    'old answer counts as a proof': 1061,
-    'sick agent adopts': 1101,
-    'half-alive agent keeps its home': 1007,
-    'allocation deleted once': 1020,
+    'half alive after a moment': 5,
+    'half alive at the first proof': 34,
+    'half alive without a proof': 2,
+    'half alive alone': 1,
+    'one answer ends a failure': 7,
+    'half alive for a moment': 7,
+    'half alive again and again': 23,
+    'old answer counts as a proof': 34,
+    'sick agent adopts': 692,
+    'half-alive agent keeps its home': 2,
+    'allocation deleted once': 18,
 }

@@ -117,7 +117,7 @@ class LeavesStops(InterruptedTasks):
 
 MAKEUPS: dict[str, Makeup] = {
     'redelivered request not begun anew': with_parts(
-        'tasks', 'crash', manager=EndsInterruptedRequests
+        'tasks', 'crash', 'kill', manager=EndsInterruptedRequests
     ),
     'redelivered request dropped beside another': with_parts(
         'tasks', 'crash', manager=BeginsAnewOnlyAlone
@@ -129,7 +129,7 @@ MAKEUPS: dict[str, Makeup] = {
         'tasks', 'failing paths', 'crash', manager=UnshelvesOnTheFormerNode
     ),
     'failed unshelve keeps its node': with_parts(
-        'tasks', 'deploy fails', manager=KeepsAllocations
+        'tasks', 'deploy fails', 'no answer', manager=KeepsAllocations
     ),
     'deployed server loses its allocation': with_parts(
         'tasks', 'lose', manager=FreesDeployed
@@ -142,12 +142,9 @@ MAKEUPS: dict[str, Makeup] = {
     ),
 }
 SEEDS: dict[str, int] = {
-    'redelivered request not begun anew': 1203,
-    'redelivered request dropped beside another': 5228375,
-    'request ended while its message waits': 6347450,
-    'unshelve on a former node': 6504299,
-    'failed unshelve keeps its node': 6387534,
-    'deployed server loses its allocation': 6522285,
-    'interrupted rebuild begun again': 1034,
-    'interrupted stop forgotten': 1083,
+    'redelivered request not begun anew': 23,
+    'redelivered request dropped beside another': 592,
+    'deployed server loses its allocation': 128,
+    'interrupted rebuild begun again': 6,
+    'interrupted stop forgotten': 126,
 }

@@ -33,7 +33,7 @@ def test_life(seed: int) -> None:
     assert world.kernel.steps_count >= 300
 
 
-@pytest.mark.parametrize('name', defects.MAKEUPS)
+@pytest.mark.parametrize('name', defects.SEEDS)
 def test_defect_is_seen(name: str) -> None:
     """A seed fails with the planted defect and passes without it."""
     first, makeup = defects.SEEDS[name], defects.MAKEUPS[name]

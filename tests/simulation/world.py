@@ -13,7 +13,7 @@ from typing import Any
 
 from hashring.ring import Host
 from hashring.workers import ServiceFacts
-from tests.simulation.environment import RESTARTS_PER_S, STEPS_PER_S
+from tests.simulation.environment import STEPS_PER_S
 from tests.simulation.faults import Faults
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.machine import AgentProcess, Machine
@@ -88,7 +88,7 @@ class World:
         plan('stop', self._cause_stop)
         plan('outage', self._cause_outage)
         if self.environment.is_mixed:
-            self.faults.repeat('restart', RESTARTS_PER_S, self._cause_restart)
+            plan('restart', self._cause_restart)
         if self.environment.has_wrong_clocks:
             self.faults.repeat('clock', STEPS_PER_S, self._cause_step)
 
