@@ -516,6 +516,7 @@ SEEDS: dict[str, int] = {
     'foreign folder believed': 7,
     'row saved without the gate': 10,
     'row deleted without the gate': 111,
+    'row created after the gate': 263,
     "resume of another host's task": 46,
     'push of a pinned node': 4,
     'create without agreement': 107,

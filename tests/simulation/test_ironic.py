@@ -15,7 +15,7 @@ from tests.simulation.environment import Environment
 from tests.simulation.faults import Faults
 from tests.simulation.ironic import Ironic
 from tests.simulation.kernel import Kernel, Process
-from tests.simulation.notifications import KEPT_COUNT, Listener, Notifications
+from tests.simulation.notifications import KEPT_COUNT, Listener
 from tests.simulation.paths import Loss, MachinePaths
 
 HOST = Host('c1')
@@ -75,7 +75,7 @@ class _Worker(Process):
 def _seed_with(loss: float, lateness: float) -> int:
     """Return a seed whose notifications are lost and late so often."""
     for seed in range(1000):
-        found = Notifications(_World(seed))
+        found = _World(seed).ironic.notifications
         if (found._loss, found._lateness) == (loss, lateness):
             return seed
     raise AssertionError('no such seed')
