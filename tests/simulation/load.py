@@ -167,6 +167,7 @@ class Load:
         if not hosts or world.moves.is_at_work_on(server.uuid):
             return
         server.host = world.rng.choice(hosts)
+        world.moves.forget_pin(server.node)
         if server.vm_state == vm_states.BUILDING:
             # Its build goes on at the former host when the message comes
             # again, and is ended by the new host if that finds it first.

@@ -347,6 +347,14 @@ class Moves:
         else:
             self._ask_reboot(record, record.host)
 
+    def forget_pin(self, node: str | None) -> None:
+        """Note that the server on a node goes to another host.
+
+        Its node follows it, and is pinned there.
+        """
+        if self._is_on and node is not None:
+            self.pins.forget(node)
+
     def note_follow(self, server: str) -> None:
         """Note whether the node of a server has followed it."""
         record = self._world.nova.servers[server]

@@ -151,6 +151,10 @@ class Pins:
             if is_holder and worker.may_act and not worker.draining:
                 worker.spawn(lambda worker=worker: act(worker))
 
+    def forget(self, node: str) -> None:
+        """Forget where a node must be pinned."""
+        self._confirmed.pop(node, None)
+
     def problems(self) -> Iterator[str]:
         """Yield the nodes that are not pinned as their workers have said."""
         for node, host in self._confirmed.items():
