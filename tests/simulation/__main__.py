@@ -27,8 +27,8 @@ Safety is checked after each step, and in the calm all must become well.
   python -m tests.simulation --fixed            2,000 seeds, always the same
   python -m tests.simulation --seed 4711        one seed, with its whole story
   python -m tests.simulation --seeds 50000 --from 1 --jobs 2 --minutes 60
-  python -m tests.simulation --all --jobs 2     2,000 new seeds and all defects
-  python -m tests.simulation --defects          is every planted defect seen?
+  python -m tests.simulation --all --jobs 2     2,000 new seeds and --defects
+  python -m tests.simulation --defects          are all with a seed seen?
   python -m tests.simulation --defect 'no margin' --jobs 2
 
 A seed that fails is printed with the end of its story; it goes into

@@ -24,7 +24,6 @@ def run(
     makeup: Makeup | None = None,
     *,
     storm_s: float = STORM_S,
-    calm_s: float = CALM_S,
     whole_story: bool = False,
 ) -> World:
     """Run one seed and return its world.
@@ -47,7 +46,7 @@ def run(
     world.logs_all = whole_story
     with silence(), world.conductor.installed():
         try:
-            world.live(storm_s, calm_s)
+            world.live(storm_s, CALM_S)
         finally:
             world.end_all()
     return world

@@ -6,7 +6,6 @@ server is at work, or in a wrong VM state; the task state is saved, then the
 action is recorded, and then the message is sent to the server's host. The
 message of an unshelve is sent by nova-conductor to the host that the scheduler
 has chosen.
-
 """
 
 from typing import Any
