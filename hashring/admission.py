@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashring.adoption import NOBODY, View
 from hashring.duplicate_home import DuplicateHome
 from hashring.group import Member
+from hashring.ring import Host
 
 FindOverlap = Callable[[str], str | None]
 """Takes the name of another group; returns an error message if its pool has
@@ -67,6 +68,14 @@ class Admission:
             return self._rival_message(rival)
         lost = (w for w, others in overlaps.items() if not stays(mine, others))
         return next(lost, None)
+
+    def adoptable(self, known: frozenset[Host]) -> frozenset[Host]:
+        """Return the known hosts that this agent may adopt; none at first.
+
+        Its known hosts may be those of another pool until it is admitted: it
+        has them from the state directory of a former process.
+        """
+        return known if self.is_admitted else frozenset()
 
     def _take(self, groups: Groups) -> None:
         if groups is not self._groups:

@@ -97,8 +97,8 @@ class Agent:
         self._status = 0
         self._leave_by_s = 0.0
         self._members_as_of_s = 0.0
-        # The known hosts as `assignment` has them.
-        self._known: frozenset[Host] = frozenset()
+        # What `assignment` has as the known hosts.
+        self._adoptable: frozenset[Host] = frozenset()
         # When this agent last published no ring.
         self._no_ring_at_s = 0.0
         boot, home, now_s = self._group.boot, self._home, self._clock.now_s()
@@ -192,9 +192,10 @@ class Agent:
         for event in self._workers.events(self._wait_s()):
             self._handle_worker_event(event)
         self._apply_stop_request()
-        if self.pool.known != self._known:
-            self._known = self.pool.known
-            self._handle(events.KnownHosts(self._known))
+        adoptable = self._admission.adoptable(self.pool.known)
+        if adoptable != self._adoptable:
+            self._adoptable = adoptable
+            self._handle(events.KnownHosts(adoptable))
         self._handle(events.Tick())
         if self.assignment.has_run_well(self._clock.now_s()):
             self._deaths.end()

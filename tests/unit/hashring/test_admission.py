@@ -72,11 +72,13 @@ def test_one_of_two_pools_that_start_together_ends() -> None:
 
 def test_agent_is_admitted_only_when_the_groups_were_read() -> None:
     """Once admitted, it never ends because of a pool that comes later."""
-    admission = make()
+    admission, known = make(), frozenset({C1, Host('c2')})
     assert admission.why_refused((ME,), None, 0.0, holds_home=True) is None
     assert not admission.is_admitted
+    assert admission.adoptable(known) == frozenset()
     assert admission.why_refused((ME,), {}, 1.0, holds_home=True) is None
     assert admission.is_admitted
+    assert admission.adoptable(known) == known
     later = {'bad': pool('c2', 'c3', admitted=True)}
     assert admission.why_refused((ME,), later, 2.0, holds_home=True) is None
 
