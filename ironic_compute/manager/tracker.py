@@ -10,6 +10,7 @@ does not have; they refuse, or do nothing where Nova calls them on every path.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -216,6 +217,10 @@ class BareMetalTracker:
 
     def _check_schedulable(self, instance: Any, node: NodeId) -> None:
         facts = self._facts(instance, node)
+        if facts.instance_uuid == instance.uuid:
+            # A killed worker had reserved the node for this server, and the
+            # feed does not know yet that the reservation is undone.
+            facts = dataclasses.replace(facts, instance_uuid=None)
         reason = why_not_schedulable(
             facts, self._held_nodes.unclaimed_situation(node)
         )
