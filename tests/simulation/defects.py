@@ -142,13 +142,6 @@ class BelievesForeignFolders(MemoryStateDir):
         return self._group if name == 'group.json' else super()._read(name)
 
 
-class ForgetsLongestTerm(MemoryStateDir):
-    """A new agent process does not know which terms the former one read."""
-
-    def read_longest_term_s(self) -> float:
-        return 0.0
-
-
 class ForgetsWithoutMark(Pool):
     """A forgotten host comes back from the list of another agent."""
 
@@ -410,13 +403,17 @@ class BuildsEachMessage(Manager):
 # Name of a defect -> the makeup with this defect.
 MAKEUPS: dict[str, Makeup] = {
     'no margin': with_parts(
-        'freeze', agent=_agent_with_lease(LeaseWithoutMargin)
+        'cut',
+        'freeze',
+        'freeze agent',
+        'slow thaws',
+        agent=_agent_with_lease(LeaseWithoutMargin),
     ),
     'gate not checked after a pause': with_parts(gate=NeverShutsAgain),
     'adopt without the lock': with_parts(group=AdoptsWithoutLock),
     'late heartbeat counts': with_parts(
         'lenient',
-        'slow beat',
+        'slow thaws',
         'freeze agent',
         agent=_agent_with_lease(CountsLateHeartbeats),
     ),
@@ -439,9 +436,6 @@ MAKEUPS: dict[str, Makeup] = {
     ),
     'own term counts': with_parts(
         'cache', 'mixed terms', 'restart', agent=_agent_with_own_term
-    ),
-    'longest term forgotten': with_parts(
-        'cache', 'mixed terms', 'restart', 'kill', state_dir=ForgetsLongestTerm
     ),
     'forgotten host comes back': with_parts(
         'deletions', 'cut', agent=_agent_with_pool
@@ -484,7 +478,11 @@ MAKEUPS: dict[str, Makeup] = {
         manager=LeavesInterruptedBuilds
     ),
     'redelivered build without its node': with_parts(
-        'crash', 'deploy fails', manager=BuildsWithoutAllocation
+        'boot',
+        'crash',
+        'kill',
+        'deploy fails',
+        manager=BuildsWithoutAllocation,
     ),
     'loser of a node tries stale alternates': with_parts(
         rescheduler=TriesStaleAlternates
@@ -501,37 +499,39 @@ MAKEUPS: dict[str, Makeup] = {
 # makes a seed miss its defect, --defects finds another one. A defect that only
 # one in thousands of lives shows has no seed: --defect NAME looks for it.
 SEEDS: dict[str, int] = {
-    'no margin': 224,
+    'no margin': 428,
     'gate not checked after a pause': 2,
     'adopt without the lock': 8,
-    'same worker in a new tenure': 10,
-    "somebody else's lock freed": 52,
+    'late heartbeat counts': 630,
+    'same worker in a new tenure': 20,
+    "somebody else's lock freed": 56,
     'lock not proven after a lapse': 10,
     'deadline counted from the reply': 80,
-    'hand-back before the worker stopped': 17,
+    'hand-back before the worker stopped': 22,
     'draining past the lease': 159,
     'exit of an older tenure believed': 9,
     'own term counts': 269,
     'forgotten host comes back': 10,
     'foreign folder believed': 7,
-    'row saved without the gate': 10,
+    'row saved without the gate': 304,
     'row deleted without the gate': 111,
     'row created after the gate': 263,
-    "resume of another host's task": 46,
+    "resume of another host's task": 226,
     'push of a pinned node': 4,
     'create without agreement': 107,
     'created row used unconfirmed': 1,
-    'wall clocks of others trusted': 34,
+    'wall clocks of others trusted': 162,
     'delete on error': 12,
     'resume only at start': 4,
     'row not following the instance': 4,
     'deleted server left on its node': 4,
     'message acknowledged at receipt': 23,
     'messages received past the lease': 6,
-    'redelivered build dropped': 18,
-    'redelivered build not undone': 18,
+    'redelivered build dropped': 76,
+    'redelivered build not undone': 119,
+    'redelivered build without its node': 944,
     'loser of a node tries stale alternates': 25,
-    'duplicate build let through': 18,
+    'duplicate build let through': 8,
     **feed_defects.SEEDS,
     **path_defects.SEEDS,
     **move_defects.SEEDS,

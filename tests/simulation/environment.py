@@ -28,6 +28,8 @@ CHANCES = {
     'conductor clocks': 0.25,
     'shared reads': 0.5,
     'tasks': 0.5,
+    'shelving': 0.1,
+    'slow thaws': 0.1,
 }
 # The two values of each option in a mixed world.
 TERMS_S = ((10.0, 40.0), (15.0, 40.0), (10.0, 25.0))
@@ -39,6 +41,8 @@ AHEAD_S = (-140.0, -90.0, -45.0, 0.0, 45.0, 90.0, 140.0)
 # them within a minute of each other.
 CONDUCTORS_S = (-25.0, -9.0, -3.0, 0.0, 3.0, 9.0, 25.0)
 CONDUCTORS_COUNT = 3
+# Seconds in which all threads of a machine run again after a freeze.
+THAW_S = 2.0
 # How often a wrong wall clock steps.
 STEPS_PER_S = 0.02
 
@@ -70,7 +74,10 @@ class Environment:
     :ivar has_moves: operators move servers while users have them rebooted and
         deleted
     :ivar has_pools: two pools share Ironic and Nova; nodes change their pool
+    :ivar thaw_s: see `Kernel`
     :ivar has_tasks: users reboot, stop, start, rebuild, shelve and unshelve
+    :ivar has_shelving: they only shelve and unshelve, their servers boot from
+        volumes
     """
 
     def __init__(
@@ -91,14 +98,15 @@ class Environment:
         self.has_deletions = is_wild and self._has('deletions')
         # Nova may delete the Service of a host while a server comes to it, and
         # no daemon can prevent it.
-        self.has_moves = (
-            is_wild and not self.has_deletions and self._has('moves')
-        )
+        is_movable = not self.has_deletions and 'tasks' not in certain
+        self.has_moves = is_wild and is_movable and self._has('moves')
         self.has_pools = self._may_have_pools() and self._has('pools')
         self.has_wrong_folders = (
             is_wild and not self.has_pools and self._has('wrong folders')
         )
         self.has_tasks = is_wild and not self.has_moves and self._has('tasks')
+        self.has_shelving = self.has_tasks and self._has('shelving')
+        self.thaw_s = THAW_S if self._has('slow thaws') else 0.0
         self._timings = self._stream('timings')
         self._terms_s = self._timings.choice(TERMS_S)
         self._clocks = self._stream('clocks')

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planted defects of the node feed and of what it hears; see ``defects``."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from typing import Any
 
 from ironic_compute.feed.node_feed import NodeFeed
 from ironic_compute.feed.redelivery import Redelivery
 from ironic_compute.feed.watermark import Watermark
-from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.removal import Removal
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.makeup import Makeup, with_parts
@@ -25,15 +24,6 @@ class AsksOnce(Redelivery):
 
     def add_failed(self, node: NodeId) -> None:
         pass
-
-
-class BelievesOneList(NewNodes):
-    """A given node that one list lacks is not awaited any more."""
-
-    def reset_from_list(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
-        self._unheld._awaited.clear()
-        self._unheld._arriving.clear()
-        super().reset_from_list(nodes)
 
 
 class RemovesWhatAListLacks(Removal):
@@ -81,9 +71,6 @@ MAKEUPS: dict[str, Makeup] = {
         'conductor clocks', feed=_feed_without_overlap
     ),
     'missing node not asked for again': with_parts(feed=_feed_that_asks_once),
-    'given node forgotten by a list': with_parts(
-        'short list', 'disable', new_nodes=BelievesOneList
-    ),
     'told changes not compared': with_parts(
         'shared reads', feed=TakesItsFactsForNewest
     ),
@@ -100,7 +87,7 @@ MAKEUPS: dict[str, Makeup] = {
 SEEDS: dict[str, int] = {
     'delta list without overlap': 47,
     'missing node not asked for again': 135,
-    'told changes not compared': 43,
+    'told changes not compared': 56,
     'dead reader waited for': 186,
     'delete by a short or empty list': 12,
     'delete at the first 404': 6,

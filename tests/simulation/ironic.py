@@ -150,6 +150,12 @@ class Ironic:
         late = self._reserved_late.get(node)
         return late is not None and facts.instance_uuid == late
 
+    def is_reserved_late(self, server: str) -> bool:
+        """Return whether a node has a server that has left it."""
+        facts = self.of_instance(server)
+        late = None if facts is None else self._reserved_late.get(facts.uuid)
+        return late == server
+
     def changed_since(self, stamp: str) -> list[NodeFacts]:
         """Return the nodes changed at this time or later, newest first."""
         found = [n for n in self.shown() if (n.updated_at or '') >= stamp]

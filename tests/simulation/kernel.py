@@ -74,12 +74,15 @@ class Kernel:
     """The queue of events; ``step`` runs the next one.
 
     :ivar rng: the stream of whatever happens now
+    :ivar thaw_s: seconds after a freeze until each thread has run again; they
+        may run in any order
     """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self.rng = self.stream('start')
         self.now_s = 0.0
+        self.thaw_s = 0.0
         self.steps_count = 0
         self.task: Task | None = None  # The running task.
         self._events: list[Any] = []
@@ -125,7 +128,7 @@ class Kernel:
                 self.steps_count += 1
                 self._run(target)
                 return target.process
-            self._push(thaws_s, target, alarm)
+            self._push(thaws_s + self._thaw_delay_s(target), target, alarm)
             self._postponed.append((target, alarm))
 
     def at(self, at_s: float, act: Callable[[], object]) -> None:
@@ -213,6 +216,11 @@ class Kernel:
         if running.dead:
             task.greenlet = None
             task.process.tasks.pop(task, None)
+
+    def _thaw_delay_s(self, task: Task) -> float:
+        if not self.thaw_s:
+            return 0.0
+        return self._stream_of(task.process).uniform(0.0, self.thaw_s)
 
     def _stream_of(self, process: Process) -> random.Random:
         if process.rng is None:

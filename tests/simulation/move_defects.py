@@ -166,14 +166,6 @@ class RetiresWithoutItsAgent(Retirement):
         pass
 
 
-class RetiresBesideTheOwnAgent(Retirement):
-    """An adopted host is ended although its own agent is half alive."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._is_own_agent_away = lambda: False
-
-
 class WritesReportsWithoutPins(ComputeNodes):
     """A row is written without the pin that it had."""
 
@@ -231,7 +223,7 @@ MAKEUPS: Mapping[str, Makeup] = {
         'moves', evictor=MovesDuringADelete
     ),
     'message handled during a move': with_parts(
-        'moves', 'die', evictor=MovesBesideMessages
+        'moves', 'boot', 'delete', 'slow', evictor=MovesBesideMessages
     ),
     'forward without follow': with_parts(
         'moves', manager=ForwardsWithoutFollowing
@@ -244,9 +236,6 @@ MAKEUPS: Mapping[str, Makeup] = {
     ),
     'agent of a retired host not told': with_parts(
         'moves', retirement=RetiresWithoutItsAgent
-    ),
-    'adopted host retired beside its agent': with_parts(
-        'moves', 'crash', retirement=RetiresBesideTheOwnAgent
     ),
     'row written without its pin': with_parts(
         'moves', compute_nodes=WritesReportsWithoutPins
@@ -262,16 +251,17 @@ MAKEUPS: Mapping[str, Makeup] = {
 # Name of a defect -> a seed that detects it.
 SEEDS: Mapping[str, int] = {
     'row moved before the server': 10,
-    'server with a task moved': 66,
+    'server with a task moved': 10,
     'task not compared at the write': 88,
     'server moved to another zone': 10,
     'two moves of a server at once': 23,
     'server moved during its delete': 153,
+    'message handled during a move': 464,
     'forward without follow': 80,
     'servers left on a drained host': 7,
     'host retired with servers': 80,
     'agent of a retired host not told': 2,
     'row written without its pin': 12,
-    'pinned node pushed away': 52,
+    'pinned node pushed away': 65,
     'pinned node pushed to a drained host': 12,
 }

@@ -190,12 +190,12 @@ def makeups(
 # Name of a defect -> a seed that detects it.
 SEEDS: dict[str, int] = {
     'half alive after a moment': 5,
-    'half alive at the first proof': 34,
+    'half alive at the first proof': 50,
     'half alive without a proof': 2,
     'half alive alone': 1,
     'one answer ends a failure': 7,
     'half alive for a moment': 7,
-    'half alive again and again': 23,
+    'half alive again and again': 305,
     'old answer counts as a proof': 34,
     'sick agent adopts': 692,
     'half-alive agent keeps its home': 2,

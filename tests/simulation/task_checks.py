@@ -11,6 +11,8 @@ another state:
 * A message that has more than the server's record has (rebuild, unshelve) was
   lost by RabbitMQ itself: nobody can know what was requested.
 * No node was free for an unshelve.
+* Its node was free in Placement only because nova-api had just deleted a
+  server alone, while a worker unshelved that server on the node.
 * A request of a former worker was carried out late, by Nova or Ironic: nobody
   can prevent that it changes the server under a newer task.
 * It was accepted before Nova had ended the former one: Nova clears the task of
@@ -75,8 +77,15 @@ class TaskChecks:
         record = self._world.nova.servers[server]
         if request.events[name] != 'Error' or request.excuses:
             return
-        if not record.delete_asked:
+        if self._is_used_by_deleted(str(why)):
+            request.excuses.add(TaskUsers.DELETED_ALONE)
+        elif not record.delete_asked:
             self._fail(f'{name} of {server} has failed: {why}')
+
+    def _is_used_by_deleted(self, why: str) -> bool:
+        servers = self._world.nova.servers.values()
+        deleted = (server.uuid for server in servers if server.deleted)
+        return any(why.endswith(f'is in use by {uuid}.') for uuid in deleted)
 
     def check_power(
         self, sent: SentRequest, uuid: str, facts: NodeFacts, target: str

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planted defects of the tasks of servers; see ``defects``."""
 
-import contextlib
-from contextlib import AbstractContextManager
 from typing import Any
 
 from nova.compute import task_states
@@ -12,7 +10,6 @@ from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.retries import retried, while_kept
 from ironic_compute.manager.stale_messages import refresh
 from ironic_compute.recovery.failures import clear_task
-from ironic_compute.recovery.in_progress import InProgress
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from tests.simulation.handlers import Manager, rebuild
 from tests.simulation.makeup import Makeup, with_parts
@@ -38,36 +35,6 @@ class BeginsAnewOnlyAlone(Manager):
             with self.in_progress.exclusive(instance.uuid) as is_free:
                 if is_free:
                     restart(context, instance, wanted)
-
-
-class Unseen:
-    """The servers in progress, without the messages that wait."""
-
-    def __init__(self, seen: InProgress) -> None:
-        self._seen = seen
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._seen, name)
-
-    def with_message(self, server: str) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-
-class WaitsUnseen(Manager):
-    """Recovery ends a request whose message waits for a service."""
-
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        unseen: Any = Unseen(self.in_progress)
-        self.in_progress = unseen
-
-
-class UnshelvesOnTheFormerNode(Manager):
-    """An older message has a server unshelved on a node of another one."""
-
-    def _is_for_former_node(self, *message: Any) -> bool:
-        super()._is_for_former_node(*message)  # The life stays the same.
-        return False
 
 
 class KeepsAllocations(Manager):
@@ -122,17 +89,11 @@ MAKEUPS: dict[str, Makeup] = {
     'redelivered request dropped beside another': with_parts(
         'tasks', 'crash', manager=BeginsAnewOnlyAlone
     ),
-    'request ended while its message waits': with_parts(
-        'tasks', 'failing paths', manager=WaitsUnseen
-    ),
-    'unshelve on a former node': with_parts(
-        'tasks', 'failing paths', 'crash', manager=UnshelvesOnTheFormerNode
-    ),
     'failed unshelve keeps its node': with_parts(
-        'tasks', 'deploy fails', 'no answer', manager=KeepsAllocations
+        'boot', 'tasks', 'shelving', 'deploy fails', manager=KeepsAllocations
     ),
     'deployed server loses its allocation': with_parts(
-        'tasks', 'lose', manager=FreesDeployed
+        'boot', 'tasks', 'shelving', 'lose', manager=FreesDeployed
     ),
     'interrupted rebuild begun again': with_parts(
         'tasks', 'crash', resume=RebuildsAgain
@@ -144,6 +105,7 @@ MAKEUPS: dict[str, Makeup] = {
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 23,
     'redelivered request dropped beside another': 592,
+    'failed unshelve keeps its node': 886,
     'deployed server loses its allocation': 128,
     'interrupted rebuild begun again': 6,
     'interrupted stop forgotten': 126,

@@ -14,7 +14,7 @@ from nova.compute import task_states, vm_states
 
 from resource_tracker.node import NodeId
 from tests.simulation.broker import Message
-from tests.simulation.nova import ServerRecord
+from tests.simulation.nova import LATE_WRITE, ServerRecord
 from tests.simulation.requests import TaskRequest
 
 # How often users request a task, in seconds; each world has one of them.
@@ -65,12 +65,17 @@ class TaskUsers:
     REFUSED = 'Ironic refused the rebuild'
     NO_NODE = 'no node is free'
     WITHDRAWN = 'the node was withdrawn just now'
+    DELETED_ALONE = 'a worker unshelves a deleted server on its node'
     UNENDED = 'Nova has not ended the former request'
     SUPERSEDED = 'a hard reboot was requested meanwhile'
 
     def __init__(self, world: Any) -> None:
         self._world = world
         self.is_on = world.environment.has_tasks
+        self._has_shelving = world.environment.has_shelving
+        self._actions = list(_ACTIONS)
+        if self._has_shelving:
+            self._actions = ['shelve', 'unshelve']
         self._chances = {
             kind: world.rng.choice(some) for kind, some in CHANCES.items()
         }
@@ -89,7 +94,8 @@ class TaskUsers:
 
     def draw_root_volume(self) -> bool:
         """Return whether the root disk of a new server is a volume."""
-        return self.is_on and self._world.rng.random() < 0.5
+        is_volume = self.is_on and self._world.rng.random() < 0.5
+        return is_volume or self._has_shelving
 
     # For the parts of the world
 
@@ -122,7 +128,7 @@ class TaskUsers:
 
     def _request(self) -> None:
         """Request a task that a server's VM state allows."""
-        action = self._world.rng.choice(list(_ACTIONS))
+        action = self._world.rng.choice(self._actions)
         found = [
             server
             for server in self._world.nova.servers.values()
@@ -196,6 +202,8 @@ class TaskUsers:
         host = world.nova.live_row(node).host
         if world.ironic.is_doubtful(node):
             request.excuses.add(self.WITHDRAWN)
+        if world.ironic.is_reserved_late(server.uuid):
+            request.excuses.add(LATE_WRITE)
         # The server may have been deleted since nova-conductor has read it.
         world.placement.allocations[server.uuid] = node
         world.log(f'{server.uuid} is unshelved on {node} of {host}')

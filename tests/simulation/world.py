@@ -47,6 +47,7 @@ class World:
         self.backend = backend
         self.environment = makeup.environment(seed, makeup.certain)
         self.kernel = self.kernel_class(seed)
+        self.kernel.thaw_s = self.environment.thaw_s
         self.faults = Faults(self.kernel, makeup.certain)
         if self.environment.has_only_path_faults:
             self.faults.disarm()

@@ -94,6 +94,7 @@ def test_restarted_agent_knows_the_longest_term_that_it_has_read() -> None:
     assert one.saved_state.read_longest_term_s() == 40.0
     other.kill(600.0)
     one.kill(STEP_S)
+    world.service.forget()
     run(world, 5)
     assert one.agent is not None
     assert one.agent.assignment.seen_term_s == 40.0
