@@ -28,6 +28,7 @@ CHANCES = {
     'conductor clocks': 0.25,
     'shared reads': 0.5,
     'tasks': 0.5,
+    'quiet start': 0.5,
     'shelving': 0.1,
     'slow thaws': 0.1,
 }
@@ -41,6 +42,9 @@ AHEAD_S = (-140.0, -90.0, -45.0, 0.0, 45.0, 90.0, 140.0)
 # them within a minute of each other.
 CONDUCTORS_S = (-25.0, -9.0, -3.0, 0.0, 3.0, 9.0, 25.0)
 CONDUCTORS_COUNT = 3
+# In the first seconds of some worlds no machine and no request fails, so that
+# there are servers when the storm begins.
+QUIET_S = 60.0
 # Seconds in which all threads of a machine run again after a freeze.
 THAW_S = 2.0
 # How often a wrong wall clock steps.
@@ -74,6 +78,7 @@ class Environment:
     :ivar has_moves: operators move servers while users have them rebooted and
         deleted
     :ivar has_pools: two pools share Ironic and Nova; nodes change their pool
+    :ivar quiet_s: how long the storm has not begun; see `Faults`
     :ivar thaw_s: see `Kernel`
     :ivar has_tasks: users reboot, stop, start, rebuild, shelve and unshelve
     :ivar has_shelving: they only shelve and unshelve, their servers boot from
@@ -106,6 +111,7 @@ class Environment:
         )
         self.has_tasks = is_wild and not self.has_moves and self._has('tasks')
         self.has_shelving = self.has_tasks and self._has('shelving')
+        self.quiet_s = QUIET_S if self._has('quiet start') else 0.0
         self.thaw_s = THAW_S if self._has('slow thaws') else 0.0
         self._timings = self._stream('timings')
         self._terms_s = self._timings.choice(TERMS_S)

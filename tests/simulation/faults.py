@@ -78,12 +78,17 @@ class Faults:
     """The faults of one world.
 
     :param certain: the kinds that occur, and as often as in any world
+    :param quiet_s: how long users are at work before the first fault
     """
 
     def __init__(
-        self, kernel: Kernel, certain: frozenset[str] = frozenset()
+        self,
+        kernel: Kernel,
+        certain: frozenset[str] = frozenset(),
+        quiet_s: float = 0.0,
     ) -> None:
         self.calm = False
+        self._quiet_s = quiet_s
         self._kernel = kernel
         self._certain = certain
         self._severity = kernel.stream('severity').choice(SEVERITIES)
@@ -134,9 +139,11 @@ class Faults:
             self._kernel.later(self._kernel.rng.expovariate(rate), happen)
 
         def happen() -> None:
-            if not self.calm:
+            if self.calm:
+                return
+            if not self._is_quiet(kind):
                 cause()
-                plan()
+            plan()
 
         with self._kernel.drawing(kind):
             plan()
@@ -144,9 +151,13 @@ class Faults:
     def occurs(self, kind: str) -> bool:
         """Return whether this fault occurs at the present request."""
         chance = self._chances[kind]
-        if chance == 0.0 or self.calm:
+        if chance == 0.0 or self.calm or self._is_quiet(kind):
             return False
         return self._kernel.rng.random() < chance
+
+    def _is_quiet(self, kind: str) -> bool:
+        is_fault = kind in RATES or kind in CHANCES
+        return is_fault and self._kernel.now_s < self._quiet_s
 
     def choose(self, *durations_s: float) -> float:
         """Return one of these durations, up to 20 % longer or shorter."""

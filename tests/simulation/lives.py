@@ -42,6 +42,7 @@ def run(
     if environment.has_path_faults:
         storm_s *= PATHS_STORM_FACTOR
     hosts_count = 2 + seed // len(BACKENDS) % 3
+    storm_s += environment.quiet_s
     world = Cloud(seed, makeup, backend, hosts_count)
     world.logs_all = whole_story
     with silence(), world.conductor.installed():

@@ -48,7 +48,9 @@ class World:
         self.environment = makeup.environment(seed, makeup.certain)
         self.kernel = self.kernel_class(seed)
         self.kernel.thaw_s = self.environment.thaw_s
-        self.faults = Faults(self.kernel, makeup.certain)
+        self.faults = Faults(
+            self.kernel, makeup.certain, self.environment.quiet_s
+        )
         if self.environment.has_only_path_faults:
             self.faults.disarm()
         self.story: list[str] = []
