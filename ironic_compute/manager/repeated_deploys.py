@@ -144,14 +144,15 @@ class RepeatedDeploys(BuildMessages):
     ) -> bool:
         """Return whether a newer unshelve has allocated another node.
 
-        Blocks until Placement answers.
+        Both messages may have waited for this host. Blocks until Placement
+        answers.
         """
-        return (
-            _is_redelivered()
-            and node is not None
-            and NodeId(node)
-            not in self.list_allocated_nodes(context, instance.uuid)
-        )
+        if node is None:
+            return False
+        allocated = self.list_allocated_nodes(context, instance.uuid)
+        if not allocated:
+            return _is_redelivered()  # Another server may have the node.
+        return NodeId(node) not in allocated
 
     def _prepare(
         self,

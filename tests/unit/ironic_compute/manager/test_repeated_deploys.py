@@ -298,14 +298,18 @@ def test_unshelve_that_has_lost_its_node_is_dropped(
     assert _unshelve(manager, task_state=task_state) == []
 
 
-def test_first_delivery_of_an_unshelve_asks_for_no_allocation() -> None:
-    """nova-conductor has just written it."""
+@pytest.mark.parametrize(
+    ('nodes', 'served'), [([], ['served unshelving']), (['n2'], [])]
+)
+def test_first_delivery_of_an_unshelve_needs_no_allocation(
+    nodes: list[str], served: list[str]
+) -> None:
+    """It is only dropped if a newer unshelve has allocated another node."""
     manager = _Manager()
-    manager.nodes = []
-    served = _unshelve(
+    manager.nodes = nodes
+    assert served == _unshelve(
         manager, is_redelivered=False, task_state=task_states.UNSHELVING
     )
-    assert served == ['served unshelving']
 
 
 def test_unshelve_waits_until_its_allocation_is_known() -> None:
