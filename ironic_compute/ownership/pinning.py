@@ -20,7 +20,7 @@ from ironic_compute.gate import Gate, without_waiting
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
-from ironic_compute.nodes.pins import Pin, read_pin
+from ironic_compute.nodes.pins import Pin, read_pin, set_pin
 from ironic_compute.ownership.eviction import (
     Evictor,
     Refused,
@@ -119,6 +119,9 @@ class Pinning:
                 raise Refused(
                     f'Host {here} does not hold node {node} any more'
                 )
+            if read_pin(current) != read_pin(row):
+                # A write that had no answer was carried out later.
+                set_pin(row, read_pin(current))
             yield row
 
     @contextlib.contextmanager

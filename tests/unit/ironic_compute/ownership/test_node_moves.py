@@ -9,7 +9,7 @@ import pytest
 
 from hashring.ring import Host, Ring
 from ironic_compute.ironic_api.node_pool import NodePool
-from ironic_compute.nodes.pins import Pin, read_pin
+from ironic_compute.nodes.pins import Pin, read_pin, set_pin
 from ironic_compute.ownership.departures import Asker
 from ironic_compute.ownership.drain_order import DrainOrder
 from ironic_compute.ownership.move_plan import PlannedMove
@@ -173,6 +173,14 @@ def test_unpinned_node_goes_where_the_ring_says(desk: MovesDesk) -> None:
     assert desk.moves.unpin(desk.free) == UnpinResult(C1, C1, C1)
     assert desk.state(desk.free)[:2] == (C1, None)
     assert desk.moves.unpin(desk.free) == UnpinResult(C1, None, C1)
+
+
+def test_pin_that_was_written_late_is_removed(desk: MovesDesk) -> None:
+    """The holder has not seen it: the write had no answer."""
+    set_pin(desk.cloud.nova.rows[desk.free], Pin(C1, 'ann'))
+    assert read_pin(desk.one.held_nodes.row(desk.free)) is None
+    assert desk.moves.unpin(desk.free) == UnpinResult(C1, C1, C1)
+    assert desk.state(desk.free)[:2] == (C1, None)
 
 
 def _claim(desk: MovesDesk) -> None:
