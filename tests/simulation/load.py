@@ -166,6 +166,9 @@ class Load:
         )
         if not hosts or world.moves.is_at_work_on(server.uuid):
             return
+        row = world.nova.live_row(server.node)
+        if row is not None and row.host != server.host:
+            return  # Only the holder evicts, and it follows this server first.
         server.host = world.rng.choice(hosts)
         world.moves.forget_pin(server.node)
         if server.vm_state == vm_states.BUILDING:

@@ -355,7 +355,9 @@ class PathChecks:
             self._fail(machine, f'half alive, and serves {host}')
         if not self._is_certain or self._world.faults.calm:
             return
-        if host != machine.home:
+        # A host that has never been served has no Service, so that each
+        # adopter's worker ends at once, whoever is the next to try.
+        if host != machine.home and host in self._world.nova.services:
             self._check_adopter(machine, host)
         if former is not None and former.machine is not machine:
             self._check_move(machine, former)
