@@ -217,6 +217,8 @@ class Ironic:
         if facts.provision_state != _DEPLOYABLE:
             raise errors.IronicRefused(f'{node} is {facts.provision_state}')
         self._world.log(f'{request.sender} deploys {server} on {node}')
+        image = self._world.nova.servers[server].image_ref
+        self.machines[node].disk = image
         self.change(node, 'provision_set.success', provision_state='deploying')
         rng = self._world.rng
         failed = self._world.faults.occurs('deploy fails')
