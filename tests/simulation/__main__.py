@@ -18,9 +18,10 @@ from tests.simulation.world import Broken
 TEACH = """\
 Each seed is one life: two to four controllers with real agents and workers'
 real parts, a lock service, Nova, Ironic, Placement and users, all in one
-thread and in invented time. Two minutes of storm, in which machines freeze,
-die and lose their way and requests are late, lost or repeated; in some seeds
-machines lose their paths to services, for four minutes; then calm.
+thread and in invented time. In half of the seeds users are at work for a
+minute. Then two minutes of storm, in which machines freeze, die and lose their
+way and requests are late, lost or repeated; in some seeds machines lose their
+paths to services, for four minutes; then calm.
 Safety is checked after each step, and in the calm all must become well.
 
   python -m tests.simulation                    2,000 new seeds, kept ones too
