@@ -37,13 +37,6 @@ class BeginsAnewOnlyAlone(Manager):
                     restart(context, instance, wanted)
 
 
-class KeepsAllocations(Manager):
-    """The node of a failed unshelve stays allocated."""
-
-    def _free_allocation(self, *request: Any) -> None:
-        pass
-
-
 class FreesDeployed(Manager):
     """An unshelve that fails after its deploy loses its allocation."""
 
@@ -89,11 +82,15 @@ MAKEUPS: dict[str, Makeup] = {
     'redelivered request dropped beside another': with_parts(
         'tasks', 'crash', manager=BeginsAnewOnlyAlone
     ),
-    'failed unshelve keeps its node': with_parts(
-        'boot', 'tasks', 'shelving', 'deploy fails', manager=KeepsAllocations
-    ),
     'deployed server loses its allocation': with_parts(
-        'boot', 'tasks', 'shelving', 'lose', manager=FreesDeployed
+        'boot',
+        'tasks',
+        'shelving',
+        'quiet start',
+        'cut',
+        'no answer',
+        'lose',
+        manager=FreesDeployed,
     ),
     'interrupted rebuild begun again': with_parts(
         'tasks', 'crash', resume=RebuildsAgain
@@ -104,9 +101,8 @@ MAKEUPS: dict[str, Makeup] = {
 }
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 23,
-    'redelivered request dropped beside another': 592,
-    'failed unshelve keeps its node': 886,
-    'deployed server loses its allocation': 128,
+    'redelivered request dropped beside another': 82,
+    'deployed server loses its allocation': 2099,
     'interrupted rebuild begun again': 6,
-    'interrupted stop forgotten': 126,
+    'interrupted stop forgotten': 5,
 }

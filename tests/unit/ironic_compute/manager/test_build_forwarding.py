@@ -61,6 +61,9 @@ class _HandledHere(DropsStaleMessages):
 class _Manager(IronicComputeManager, _HandledHere):
     """The real manager with a recorded handler."""
 
+    def list_allocated_nodes(self, context: Any, server: str) -> list[Any]:
+        return []
+
 
 def _manager(monkeypatch: pytest.MonkeyPatch, holder: str) -> Any:
     """Return a manager of host c1 that holds no node."""
