@@ -100,7 +100,7 @@ MAKEUPS: dict[str, Makeup] = {
     ),
 }
 SEEDS: dict[str, int] = {
-    'redelivered request not begun anew': 23,
+    'redelivered request not begun anew': 43,
     'redelivered request dropped beside another': 82,
     'deployed server loses its allocation': 2099,
     'interrupted rebuild begun again': 6,
