@@ -79,6 +79,16 @@ def test_given_node_is_awaited_until_a_read_finds_it(cloud: Cloud) -> None:
     assert not changes.is_missing(N1), 'it is held by its row'
 
 
+def test_given_node_that_one_list_lacks_is_awaited(cloud: Cloud) -> None:
+    """The list was read before Ironic had the node in this pool."""
+    one, late = _one(cloud), NodeId('late')
+    one.unheld.mark_given([late])
+    one.audit()
+    assert one.node_changes.is_missing(late)
+    one.audit()
+    assert not one.node_changes.is_missing(late)
+
+
 def test_given_node_that_was_found_is_awaited_until_it_is_placed(
     cloud: Cloud,
 ) -> None:
