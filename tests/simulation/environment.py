@@ -102,7 +102,7 @@ class Environment:
         self.has_wrong_clocks = is_wild and self._has('wrong clocks')
         self.has_deletions = is_wild and self._has('deletions')
         # Nova may delete the Service of a host while a server comes to it, and
-        # no daemon can prevent it.
+        # no daemon can prevent it. A world has moves or tasks, never both.
         is_movable = not self.has_deletions and 'tasks' not in certain
         self.has_moves = is_wild and is_movable and self._has('moves')
         self.has_pools = self._may_have_pools() and self._has('pools')

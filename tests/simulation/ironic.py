@@ -156,7 +156,7 @@ class Ironic:
         return late is not None and facts.instance_uuid == late
 
     def is_reserved_late(self, server: str) -> bool:
-        """Return whether a node has a server that has left it."""
+        """Return whether a late write has reserved a server's former node."""
         facts = self.of_instance(server)
         late = None if facts is None else self._reserved_late.get(facts.uuid)
         return late == server
