@@ -165,8 +165,9 @@ class BareMetalTracker:
     ) -> NodeClaim:
         """Claim a held, free node for a build.
 
-        Blocks for at most ``confirm_timeout_s``, the reads of a node of which
-        the feed has delivered nothing yet, and one write of the Instance.
+        Blocks for at most ``confirm_timeout_s``, the reads of a node that is
+        unfit or unknown by what the feed has delivered, and one write of the
+        Instance.
 
         :raises nova.exception.ComputeResourcesUnavailable: the node is not
             held, or cannot take a build now; the conductor tries an alternate
@@ -216,21 +217,32 @@ class BareMetalTracker:
         return row
 
     def _check_schedulable(self, instance: Any, node: NodeId) -> None:
-        facts = self._facts(instance, node)
-        if facts.instance_uuid == instance.uuid:
-            # A killed worker had reserved the node for this server, and the
-            # feed does not know yet that the reservation is undone.
-            facts = dataclasses.replace(facts, instance_uuid=None)
-        reason = why_not_schedulable(
-            facts, self._held_nodes.unclaimed_situation(node)
-        )
+        """Refuse a node that cannot take a build, by what Ironic says now.
+
+        The feed hears of a change seconds later, and a refused unshelve fails:
+        only a build is tried on another node.
+        """
+        facts = self._held_nodes.facts(node)
+        if facts is None or self._unfit_reason(instance, facts) is not None:
+            facts = self._read_facts(instance, node, facts)
+        reason = self._unfit_reason(instance, facts)
         if reason is not None:
             raise nova_exception.ComputeResourcesUnavailable(
                 reason=f'node {node} cannot take a build: {reason}'
             )
 
-    def _facts(self, instance: Any, node: NodeId) -> NodeFacts:
-        """Return the facts of a held node; read Ironic if the cache has none.
+    def _unfit_reason(self, instance: Any, facts: NodeFacts) -> str | None:
+        situation = self._held_nodes.unclaimed_situation(facts.uuid)
+        if facts.instance_uuid == instance.uuid:
+            # A killed worker made this reservation; the driver goes on with
+            # it.
+            facts = dataclasses.replace(facts, instance_uuid=None)
+        return why_not_schedulable(facts, situation)
+
+    def _read_facts(
+        self, instance: Any, node: NodeId, known: NodeFacts | None
+    ) -> NodeFacts:
+        """Return newer facts of a held node than the known ones, if any.
 
         After a start, the first list of thousands of nodes takes seconds, and
         builds that waited in the queue arrive before it ends. If Ironic is
@@ -239,25 +251,25 @@ class BareMetalTracker:
         """
 
         def read() -> NodeFacts:
-            # The feed may have delivered the node since the last try.
             facts = self._held_nodes.facts(node)
-            return facts or self._client.read_node(node)
+            if facts is None or facts == known:
+                return self._client.read_node(node)
+            # The feed has delivered the node since the last try.
+            return facts
 
-        facts = self._held_nodes.facts(node)
-        if facts is None:
-            try:
-                facts = self._repeat_read(instance, read)
-            except IronicComputeError as exc:
-                if isinstance(exc, NodeNotFound):
-                    self._held_nodes.mark_missing(node)
-                    # The 404 may be wrong: the feed reads the node until it
-                    # is found or removed.
-                    self._request_read(node)
-                raise nova_exception.ComputeResourcesUnavailable(
-                    reason=f'node {node} cannot take a build: {exc}'
-                ) from exc
-            self._held_nodes.mark_present(node)
-            self._held_nodes.accept_facts(facts)
+        try:
+            facts = self._repeat_read(instance, read)
+        except IronicComputeError as exc:
+            if isinstance(exc, NodeNotFound):
+                self._held_nodes.mark_missing(node)
+                # The 404 may be wrong: the feed reads the node until it
+                # is found or removed.
+                self._request_read(node)
+            raise nova_exception.ComputeResourcesUnavailable(
+                reason=f'node {node} cannot take a build: {exc}'
+            ) from exc
+        self._held_nodes.mark_present(node)
+        self._held_nodes.accept_facts(facts)
         return facts
 
     def _set_host(self, instance: Any, row: Any) -> None:

@@ -65,8 +65,6 @@ class Ironic:
         self.machines: dict[NodeId, NodeMachine] = {}
         # Nodes that were denied once, and until when.
         self._denied: dict[NodeId, float] = {}
-        # When the maintenance of nodes began or ended.
-        self._serviced_s: dict[NodeId, float] = {}
         # Node -> the server for which it was reserved late.
         self._reserved_late: dict[NodeId, str] = {}
 
@@ -104,8 +102,6 @@ class Ironic:
         if 'provision_state' in fields:
             now = wall_time(self._world.kernel.now_s)
             self.machines[node].provision_updated_at = now.isoformat()
-        if 'maintenance' in fields:
-            self._serviced_s[node] = self._world.kernel.now_s
         before = self.nodes[node]
         facts = self.nodes[node] = dataclasses.replace(
             before, updated_at=self._stamp(node), **fields
@@ -148,8 +144,7 @@ class Ironic:
         """Return whether a worker may refuse a node that is offered."""
         facts = self.nodes.get(node)
         since_s = self._world.kernel.now_s - DOUBTED_S
-        known = (self._denied, self._serviced_s)
-        is_doubted = any(since_s < at_s.get(node, since_s) for at_s in known)
+        is_doubted = since_s < self._denied.get(node, since_s)
         if facts is None or facts.maintenance or is_doubted:
             return True
         late = self._reserved_late.get(node)

@@ -11,8 +11,7 @@ another state:
 * A message that has more than the server's record has (rebuild, unshelve) was
   lost by RabbitMQ itself: nobody can know what was requested.
 * No node was free for an unshelve.
-* The maintenance of its node had just ended, or Ironic had denied the node for
-  a moment, and the node's holder had not heard of that yet.
+* Its node was in maintenance, or Ironic had just denied the node for a moment.
 * Its node was free in Placement only because nova-api had just deleted a
   server alone, while a worker unshelved that server on the node.
 * A request of a former worker was carried out late, by Nova or Ironic: nobody

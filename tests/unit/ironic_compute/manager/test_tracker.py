@@ -269,18 +269,28 @@ def test_node_that_a_claim_did_not_find_is_read_again() -> None:
     assert one.reads_requested == [N], 'an error says nothing of the node'
 
 
-def test_reservation_for_the_same_server_is_no_obstacle() -> None:
-    """A killed worker made it, and its undoing is not delivered yet.
+def test_node_is_read_before_a_build_is_refused() -> None:
+    """The feed has not delivered the end of its maintenance yet.
 
     An unshelve that is refused is not scheduled again, so it would be lost.
     """
+    cloud, one = _just_started()
+    one.held_nodes.accept_facts(dataclasses.replace(FIT, maintenance=True))
+    cloud.nodes[N] = dataclasses.replace(FIT, read_at_s=2000.0)
+    _claim(cloud, one, save=lambda: None)
+    assert one.claims.consumer(N) == 'server'
+    assert one.held_nodes.facts(N) == cloud.nodes[N]
+
+
+def test_reservation_for_the_same_server_is_no_obstacle() -> None:
+    """A killed worker made it, and the driver goes on with it."""
     cloud, one = _just_started()
     cloud.nodes[N] = dataclasses.replace(cloud.nodes[N], instance_uuid='other')
     one.held_nodes.accept_facts(cloud.nodes[N])
     with _refusal('it has instance other'):
         _claim(cloud, one, save=pytest.fail)
     own = dataclasses.replace(cloud.nodes[N], instance_uuid='server')
-    one.held_nodes.accept_facts(dataclasses.replace(own, read_at_s=2000.0))
+    cloud.nodes[N] = dataclasses.replace(own, read_at_s=2000.0)
     _claim(cloud, one, save=lambda: None)
     assert one.claims.consumer(N) == 'server'
 
