@@ -9,8 +9,8 @@ back to the state in which Nova accepts the message.
 
 An older rebuild may be delivered again while a newer one waits. Its image
 would be deployed although the record has the newer one, so it is dropped. An
-older unshelve names another node than the one that is allocated to the server
-now, so it is dropped, too.
+older unshelve names a node that is not allocated to the server any more, so it
+is dropped, too.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
@@ -128,7 +128,7 @@ class RepeatedDeploys(BuildMessages):
                 context, instance.uuid, force=True
             )
             return stale_messages.drop('unshelve_instance', instance)
-        if self._is_for_former_node(context, instance, node):
+        if self._has_lost_node(context, instance, node):
             return stale_messages.drop('unshelve_instance', instance)
         return super().unshelve_instance(
             context, instance, image, filter_properties, node, *args
@@ -139,19 +139,17 @@ class RepeatedDeploys(BuildMessages):
         'allocation is known: %(error)s',
         while_kept,
     )
-    def _is_for_former_node(
+    def _has_lost_node(
         self, context: Any, instance: Any, node: str | None
     ) -> bool:
-        """Return whether a newer unshelve has allocated another node.
+        """Return whether the node of a message is not allocated any more.
 
-        Both messages may have waited for this host. Blocks until Placement
-        answers.
+        A newer unshelve has allocated another one, or waits for its own, or
+        another server has the node. Blocks until Placement answers.
         """
         if node is None:
             return False
         allocated = self.list_allocated_nodes(context, instance.uuid)
-        if not allocated:
-            return _is_redelivered()  # Another server may have the node.
         return NodeId(node) not in allocated
 
     def _prepare(

@@ -284,32 +284,28 @@ def test_recovery_leaves_a_rebuild_until_nova_handles_it(
 
 @pytest.mark.parametrize('nodes', [[], ['n2']])
 @pytest.mark.parametrize(
-    'task_state', [task_states.SPAWNING, task_states.UNSHELVING]
+    ('is_redelivered', 'task_state'),
+    [
+        (True, task_states.SPAWNING),
+        (True, task_states.UNSHELVING),
+        (False, task_states.UNSHELVING),
+    ],
 )
 def test_unshelve_that_has_lost_its_node_is_dropped(
-    nodes: list[str], task_state: str
+    nodes: list[str], is_redelivered: bool, task_state: str
 ) -> None:
     """Another server may have the node, or this one another node.
 
-    The task state may be that of a newer unshelve, which has allocated it.
+    The task state may be that of a newer unshelve, which has allocated it or
+    waits for its allocation. A message that its sender has sent twice is not
+    marked as delivered again.
     """
     manager = _Manager()
     manager.nodes = nodes
-    assert _unshelve(manager, task_state=task_state) == []
-
-
-@pytest.mark.parametrize(
-    ('nodes', 'served'), [([], ['served unshelving']), (['n2'], [])]
-)
-def test_first_delivery_of_an_unshelve_needs_no_allocation(
-    nodes: list[str], served: list[str]
-) -> None:
-    """It is only dropped if a newer unshelve has allocated another node."""
-    manager = _Manager()
-    manager.nodes = nodes
-    assert served == _unshelve(
-        manager, is_redelivered=False, task_state=task_states.UNSHELVING
+    served = _unshelve(
+        manager, is_redelivered=is_redelivered, task_state=task_state
     )
+    assert served == []
 
 
 def test_unshelve_waits_until_its_allocation_is_known() -> None:
