@@ -20,6 +20,7 @@ from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.faults import Unreachable
 from tests.simulation.kernel import WALL_START_S
 from tests.simulation.notifications import Notifications
+from tests.simulation.nova import LATE_WRITE
 from tests.simulation.requests import wall_time
 from tests.simulation.wire import PROMPT_S, SentRequest, Wire
 
@@ -207,6 +208,9 @@ class Ironic:
             raise errors.NodeAssociated(f'{node} has not {server}')
         if facts.provision_state in _HAS_SERVER:
             raise errors.IronicRefused(f'{node} is deployed')
+        if request.way_s > PROMPT_S:
+            # The sender had repeated it, and has reserved the node again.
+            self._world.tasks.excuse(server, LATE_WRITE)
         self.change(node, 'update.end', instance_uuid=None)
         self._world.nova.servers[server].has_left = True
 
