@@ -146,9 +146,9 @@ class LostBuilds:
     def _is_ours(self, context: Any, instance: Any) -> bool:
         """Return whether this host has to end a lost build.
 
-        Any host may end the build of a server without an allocation. An
-        unshelve that a worker has begun and that has none has failed, and its
-        worker has ended before it cleared the task.
+        Any host may end the build or unshelve of a server without an
+        allocation: nova-conductor has not scheduled it for ``lost_s``, or it
+        has failed, and its worker has ended before it cleared the task.
         """
         if instance.uuid in self._without_node:
             return False
@@ -159,12 +159,10 @@ class LostBuilds:
             # A server in ERROR never gets an allocation again.
             self._without_node.add(instance.uuid)
         if not nodes:
-            is_build = instance.vm_state in (
+            return _is_unshelving(instance) or instance.vm_state in (
                 vm_states.BUILDING,
                 vm_states.DELETED,
             )
-            is_begun = instance.task_state == task_states.SPAWNING
-            return is_build or (is_begun and _is_unshelving(instance))
         held = self._held_nodes.rows()
         return any(node in held for node in nodes)
 

@@ -202,6 +202,7 @@ class ReportClient:
         def act(request: SentRequest) -> None:
             if request.late:
                 self._world.excuse(server, LATE_RELEASE)
+                self._world.tasks.excuse(server, LATE_WRITE)
             self._allocations.pop(server, None)
 
         try:

@@ -14,8 +14,8 @@ another state:
 * Its node was in maintenance, or Ironic had just denied the node for a moment.
 * Its node was free in Placement only because nova-api had just deleted a
   server alone, while a worker unshelved that server on the node.
-* A request of a former worker was carried out late, by Nova or Ironic: nobody
-  can prevent that it changes the server under a newer task.
+* A request of a former worker was carried out late, by Nova, Placement or
+  Ironic: nobody can prevent that it changes the server under a newer task.
 * It was accepted before Nova had ended the former one: Nova clears the task of
   a request that fails before it saves ERROR.
 * A hard reboot was requested while it ran.

@@ -266,13 +266,8 @@ def test_only_one_check_at_a_time_reads_placement() -> None:
     assert lost.reads_count == 1
 
 
-@pytest.mark.parametrize(
-    ('task_state', 'nodes'),
-    [
-        *((state, [N1]) for state in decisions.UNSHELVING),
-        (task_states.SPAWNING, []),
-    ],
-)
+@pytest.mark.parametrize('task_state', decisions.UNSHELVING)
+@pytest.mark.parametrize('nodes', [[N1], []])
 def test_lost_unshelving_leaves_the_server_shelved(
     task_state: str, nodes: list[NodeId]
 ) -> None:
@@ -300,16 +295,6 @@ def test_unshelve_that_began_after_the_check_is_left_alone() -> None:
         act()
 
     lost = _Lost(server, nodes=[], begin=begin_later)
-    lost.check()
-    assert not lost.done
-
-
-def test_unshelving_that_is_scheduled_is_left_alone() -> None:
-    """It has no allocation yet, and no worker has its message."""
-    server = _server(
-        vm_states.SHELVED_OFFLOADED, task_state=task_states.UNSHELVING
-    )
-    lost = _Lost(server, nodes=[])
     lost.check()
     assert not lost.done
 
