@@ -71,11 +71,13 @@ class Member:
     ring: str = ''
     """The digest of this agent's ring."""
     known: tuple[Host, ...] = ()
+    """Known hosts that fewer than two other agents publish, see `pool`."""
     version: str = ''
     page: str = ''
     """The URL of the agent's port; '' if other machines cannot reach it."""
     confirmed_mappings: tuple[Host, ...] = ()
-    """The hosts that an operator has confirmed to be mapped to a cell."""
+    """Of the hosts that an operator has confirmed to be mapped to a cell,
+    those that fewer than two other agents publish."""
     marks: Marks | None = None
     """Hosts that an operator has forgotten or added again; None if an older
     release published this, which cannot forget a host."""

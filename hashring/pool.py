@@ -10,16 +10,27 @@ operator has forgotten is dropped although it has a Service. All agents publish
 and save which hosts are forgotten, so neither the list of an agent that was
 away nor a file brings one back: only an operator, or the host's own agent.
 
+Each agent reads the records of all others with each heartbeat. Therefore an
+agent publishes only those known hosts that fewer than two agents before it, in
+the order of their home hosts, publish already: two records name all hosts, and
+the bytes that all agents read grow with the square of their number.
+
 The agent's main thread owns the only object. Pure.
 """
 
+import collections
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from hashring.adoption import NOBODY, View
 from hashring.group import Marks, Member
 from hashring.ring import Host, Ring
 from hashring.workers import ServiceFacts
+
+
+# As many agents publish a host, so that the end of one does not hide the host
+# from an agent that starts just then.
+_PUBLISHERS_COUNT = 2
 
 
 class Pool:
@@ -125,6 +136,31 @@ class Pool:
                 self.with_servers -= {host}
                 self.with_servers |= {host} if newer.has_servers else set()
         self._derive()
+
+    def known_to_publish(self) -> tuple[Host, ...]:
+        """Return the known hosts that this agent has to publish, sorted."""
+        return self._to_publish(self.known, lambda member: member.known)
+
+    def mappings_to_publish(self) -> tuple[Host, ...]:
+        """Return the confirmed mappings that this agent has to publish."""
+        return self._to_publish(
+            self.confirmed_mappings, lambda member: member.confirmed_mappings
+        )
+
+    def _to_publish(
+        self,
+        hosts: Iterable[Host],
+        published: Callable[[Member], Iterable[Host]],
+    ) -> tuple[Host, ...]:
+        counts = collections.Counter(
+            host
+            for member in self._view.members
+            if member.home < self._home
+            for host in published(member)
+        )
+        return tuple(
+            host for host in sorted(hosts) if counts[host] < _PUBLISHERS_COUNT
+        )
 
     def add_host(self, host: Host) -> None:
         """Add a host to the known ones, because an operator requests it.

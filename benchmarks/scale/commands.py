@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from hashring.adoption import View
 from hashring.group import Boot, Member
 from hashring.opts import Timing
+from hashring.pool import Pool
 from hashring.ring import Host, Ring
 from ironic_compute.cmd import host_views, node_views
 from ironic_compute.fsck import checks
@@ -35,7 +37,7 @@ from resource_tracker.provider import COMPUTE_NODE, COMPUTE_STATUS_DISABLED
 
 _CLASS = 'CUSTOM_BAREMETAL'
 _NOW_S = 1e6
-_PARSED = 100
+_PARSED = 10
 
 
 def measure(hosts_count: int, nodes_count: int) -> dict[str, float | None]:
@@ -57,7 +59,7 @@ def measure(hosts_count: int, nodes_count: int) -> dict[str, float | None]:
     list_s, _ = _time(
         lambda: [*map(node_views.row, node_views.join(facts, held, hosts, {}))]
     )
-    members = [_member(host, hosts) for host in hosts]
+    members = _settled_members(hosts)
     hosts_s, _ = _time(lambda: host_views.host_rows(members, {}))
     return {
         'ring_s': ring_s,
@@ -71,26 +73,44 @@ def measure(hosts_count: int, nodes_count: int) -> dict[str, float | None]:
 def measure_records(hosts_count: int) -> dict[str, float]:
     """Return what the agents read of each other in a minute.
 
-    Each agent reads the records of all agents with each heartbeat; each record
-    names all hosts of the pool.
+    Each agent reads the records of all agents with each heartbeat.
     """
     hosts = [
         Host(f'controller-{number:03}.example.org')
         for number in range(hosts_count)
     ]
-    record = json.dumps(_member(hosts[0], hosts).capabilities())
+    records = [json.dumps(m.capabilities()) for m in _settled_members(hosts)]
     reads_count = hosts_count * 60.0 / Timing().heartbeat_interval_s
     parse_s, _ = _time(
-        lambda: [Member.parse(json.loads(record)) for _ in range(_PARSED)]
+        lambda: [
+            Member.parse(json.loads(record))
+            for _ in range(_PARSED)
+            for record in records
+        ]
     )
-    records_count = reads_count * hosts_count
+    size = sum(map(len, records))
     return {
         'reads': reads_count,
-        'records': records_count,
-        'bytes': len(record),
-        'mb': records_count * len(record) / 1e6,
-        'parse_s': records_count * parse_s / _PARSED,
+        'records': reads_count * hosts_count,
+        'bytes': size / hosts_count,
+        'mb': reads_count * size / 1e6,
+        'parse_s': reads_count * parse_s / _PARSED,
     }
+
+
+def _settled_members(hosts: list[Host]) -> list[Member]:
+    """Return the records of agents that have read each other's.
+
+    An agent leaves out what agents before it publish, so they are made in the
+    order of their hosts.
+    """
+    members: list[Member] = []
+    for host in sorted(hosts):
+        pool = Pool(host, hosts, 0.0, hosts)
+        pool.update_members(View(tuple(members)), 0.0, in_force=True)
+        known, mappings = pool.known_to_publish(), pool.mappings_to_publish()
+        members.append(_member(host, known, mappings))
+    return members
 
 
 def _time(act: Callable[[], Any]) -> tuple[float, Any]:
@@ -99,7 +119,9 @@ def _time(act: Callable[[], Any]) -> tuple[float, Any]:
     return time.thread_time() - began_s, value
 
 
-def _member(host: Host, known: list[Host]) -> Member:
+def _member(
+    host: Host, known: tuple[Host, ...], mappings: tuple[Host, ...]
+) -> Member:
     return Member(
         host,
         Boot(f'{0:032}'),
@@ -107,10 +129,10 @@ def _member(host: Host, known: list[Host]) -> Member:
         serving=(host,),
         with_servers=(host,),
         ring=f'{0:016}',
-        known=tuple(known),
+        known=known,
         version='2026.1.0',
         page=f'http://{host}:9999',
-        confirmed_mappings=tuple(known),
+        confirmed_mappings=mappings,
         lease_term_s=15.0,
         seen_term_s=15.0,
         working_paths=(IRONIC, PLACEMENT, CONDUCTOR, RABBITMQ, NEUTRON),

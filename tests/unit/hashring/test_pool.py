@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pool: known hosts, hosts of the ring, and agreement on the ring."""
 
+import collections
 import dataclasses
+import itertools
 
 from hashring.adoption import View
 from hashring.group import Boot, Member
@@ -24,6 +26,34 @@ def test_home_published_and_saved_hosts_are_known() -> None:
     view = View((member(C2, known=(C3,)),))
     pool.update_members(view, 0.0, in_force=True)
     assert pool.known == {C1, C2, C3, 'old'}
+
+
+def test_two_agents_publish_each_known_host() -> None:
+    """The records of a large pool would else grow with its hosts."""
+    homes = [Host(f'c{number:02}') for number in range(20)]
+    dead = Host('dead')
+    pools = {home: Pool(home, [dead], 5.0, [dead]) for home in homes}
+    members = {home: member(home) for home in homes}
+
+    def publish_twice() -> None:
+        for _, (home, pool) in itertools.product(range(2), pools.items()):
+            view = View(tuple(members.values()))
+            pool.update_members(view, 0.0, in_force=True)
+            members[home] = dataclasses.replace(
+                members[home],
+                known=pool.known_to_publish(),
+                confirmed_mappings=pool.mappings_to_publish(),
+            )
+
+    for gone in (Host('c19'), Host('c00'), Host('c02'), Host('c01')):
+        publish_twice()
+        known = collections.Counter(
+            host for each in members.values() for host in each.known
+        )
+        assert known == dict.fromkeys([*homes, dead], 2)
+        mapped = [m for m in members.values() if m.confirmed_mappings]
+        assert len(mapped) == 2
+        del members[gone], pools[gone]
 
 
 def test_a_deleted_host_does_not_come_back_by_gossip() -> None:
