@@ -27,7 +27,6 @@ from hashring.group import Marks, Member
 from hashring.ring import Host, Ring
 from hashring.workers import ServiceFacts
 
-
 # As many agents publish a host, so that the end of one does not hide the host
 # from an agent that starts just then.
 _PUBLISHERS_COUNT = 2

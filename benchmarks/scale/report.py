@@ -112,7 +112,7 @@ def records_table(found: Mapping[int, Mapping[str, float]]) -> str:
             f'{hosts:,}',
             f'{each["reads"]:,.0f}',
             f'{each["records"]:,.0f}',
-            f'{each["bytes"]:,}',
+            f'{each["bytes"]:,.0f}',
             f'{each["mb"]:,.1f}',
             f'{each["parse_s"]:,.1f}',
         ]
