@@ -24,6 +24,7 @@ The order of the requests is the protocol:
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 import oslo_messaging
@@ -160,6 +161,14 @@ class Retirement:
         )
 
     def _end(self) -> None:
+        """Delete all records of the host, if all is still as it was."""
+        with without_waiting():
+            if self._read_wanted() is None:
+                return
+            self._try_delete_api_records()
+            self._delete_service()
+
+    def _try_delete_api_records(self) -> None:
         try:
             self._delete_api_records(self._host)
         except oslo_messaging.RemoteError as exc:
@@ -168,18 +177,23 @@ class Retirement:
                 'host %(host)s, which is retired: %(error)s',
                 {'host': self._host, 'error': exc},
             )
-        with without_waiting():
-            self._delete_service()
 
-    def _delete_service(self) -> None:
-        """Delete the Service record, if all is still as it was.
+    def _read_wanted(self) -> Any | None:
+        """Read the Service record; None if it is not to be deleted now.
 
-        An operator may have changed the order, or the host may be in use.
+        An operator may have changed the order since the records were read
+        last, or enabled the host with Nova's own command, or the host may be
+        in use.
         """
         record = self._services.read_record(self._host)
         order = read_order(record)
         is_wanted = order is not None and order.retires
-        if record is None or not is_wanted or not self._is_unused():
+        return record if is_wanted and self._is_unused() else None
+
+    def _delete_service(self) -> None:
+        """Delete the Service record, if all is still as it was."""
+        record = self._read_wanted()
+        if record is None:
             return
         if self._is_own_agent_away():
             return
