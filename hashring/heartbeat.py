@@ -45,8 +45,8 @@ class HeartbeatState:
     failure: str | None = None
     """The error of the last heartbeat; None if it succeeded."""
     other_groups: Mapping[str, tuple[Member, ...]] | None = None
-    """The members of other groups, as read two terms after the start and then
-    each term until this agent is admitted; None: not read yet."""
+    """The members of other groups, as read two terms after this agent has
+    joined and then each term until it is admitted; None: not read yet."""
 
 
 class HeartbeatThread:
@@ -64,10 +64,10 @@ class HeartbeatThread:
         self._group = group
         self._clock = clock
         self._interval_s = timing.heartbeat_interval_s
-        # The other groups are read two terms after the start, because the
-        # entries of agents that died before it have then expired.
-        self._read_others_at_s = clock.now_s() + 2 * timing.lease_term_s
         self._term_s = timing.lease_term_s
+        # When the other groups are read next, in the epoch of the lease for
+        # which that was set.
+        self._read_others_at_s, self._read_others_epoch = 0.0, 0
         # When the agent's main loop has last turned, and when this thread last
         # looked.
         self._turned_s = self._looked_s = clock.now_s()
@@ -276,9 +276,15 @@ class HeartbeatThread:
     def _read_other_groups(self) -> None:
         """Read the other groups on this backend, until this one is admitted.
 
-        An agent that starts later makes the same check.
+        An agent that starts later makes the same check. The first read comes
+        two terms after this agent has joined, or joined again: the entries of
+        dead agents have then expired, and after an outage of the backend the
+        others have joined as well.
         """
-        now_s = self._clock.now_s()
+        now_s, epoch = self._clock.now_s(), self._state.lease.epoch
+        if epoch != self._read_others_epoch:
+            self._read_others_epoch = epoch
+            self._read_others_at_s = now_s + 2 * self._term_s
         is_due = now_s >= self._read_others_at_s
         if not is_due or self._wanted[0].is_admitted or not self._joined:
             return

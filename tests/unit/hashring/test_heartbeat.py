@@ -168,6 +168,30 @@ def test_other_groups_are_read_until_this_agent_is_admitted(
     assert scene.heartbeat_thread.state().other_groups == {'later': ()}
 
 
+@pytest.mark.parametrize('joins_before', [False, True])
+def test_other_groups_are_read_two_terms_after_an_outage(
+    scene: Scene, joins_before: bool
+) -> None:
+    """The backend has lost the others, and they have not joined yet.
+
+    An agent that read at once would find itself alone, and be admitted.
+    """
+    if joins_before:
+        scene.beat()
+    scene.broken = errors.BackendUnavailable('no route')
+    for _ in range(20):
+        scene.beat()
+    scene.broken = None
+    scene.service.forget()
+    for _ in range(10):
+        scene.beat()
+    assert scene.held()
+    assert scene.heartbeat_thread.state().other_groups is None
+    for _ in range(10):
+        scene.beat()
+    assert scene.heartbeat_thread.state().other_groups == {}
+
+
 def test_outage_is_logged_once(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
