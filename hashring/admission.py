@@ -41,6 +41,10 @@ class Admission:
         self._groups: Groups | None = None
         self._view = NOBODY  # All members of these groups.
         self.is_admitted = False
+        self.former_pool: tuple[Host, ...] = ()
+        """The home hosts of agents in other groups to whom this home host is a
+        known one: they count on it for nodes of their pool, and may adopt it,
+        while this agent serves another pool."""
 
     def why_refused(
         self,
@@ -82,6 +86,11 @@ class Admission:
             self._groups = groups
             members = (m for group in groups.values() for m in group)
             self._view = View(tuple(members))
+            self.former_pool = tuple(
+                member.home
+                for member in self._view.members
+                if member.home != self._home and self._home in member.known
+            )
 
     def _rival_message(self, rival: Member) -> str:
         return (

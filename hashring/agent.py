@@ -303,12 +303,11 @@ class Agent:
 
     def _check_other_groups(self, state: HeartbeatState) -> None:
         """Leave if another group's pool has nodes of this agent's pool."""
+        now_s, holds_home = self._clock.now_s(), self.assignment.holds_home()
         exit_message = self._admission.why_refused(
-            state.view.up(),
-            state.other_groups,
-            self._clock.now_s(),
-            holds_home=self.assignment.holds_home(),
+            state.view.up(), state.other_groups, now_s, holds_home=holds_home
         )
+        self._operator_log.log_former_pool(self._admission.former_pool)
         if exit_message is not None and self.assignment.leaving is None:
             effect = events.Abort(exit_message, EX_CONFIG)
             self._operator_log.log_effect(effect)

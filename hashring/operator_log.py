@@ -48,6 +48,7 @@ class OperatorLog:
         self._disagree_since_s: float | None = None
         self._is_disagreement_logged = False
         self._terms_logged: frozenset[float] = frozenset()
+        self._is_former_pool_logged = False
         self._failing_since_s: dict[Path, float] = {}
         self._half_alive_since_s: float | None = None
 
@@ -154,6 +155,22 @@ class OperatorLog:
                 },
             )
         self._terms_logged = terms_s
+
+    def log_former_pool(self, others: Sequence[Host]) -> None:
+        """Log once that another pool counts on this home host.
+
+        :param others: the home hosts of the agents of that pool
+        """
+        if others and not self._is_former_pool_logged:
+            self._is_former_pool_logged = True
+            LOG.warning(
+                'Host %(home)s is still a host of another pool, that of '
+                '%(others)s, and gets nodes there that this daemon does not '
+                'serve: give it its former [ironic] conductor_group and shard '
+                'again, run "ironic-computectl host retire %(home)s", and '
+                'start it in the new pool after that',
+                {'home': self._home, 'others': ', '.join(others)},
+            )
 
     def log_paths(
         self, states: PathStates, members: Sequence[Member], now_s: float

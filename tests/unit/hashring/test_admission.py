@@ -117,3 +117,21 @@ def test_the_entry_of_a_former_process_is_waited_for() -> None:
         )
     assert admission.why_refused((ME,), {}, 119.0, holds_home=False) is None
     assert admission.is_admitted
+
+
+def test_agent_knows_whether_another_pool_counts_on_its_host() -> None:
+    """It was started with another pool, and its host was not retired."""
+    admission = make()
+    former = dataclasses.replace(RIVAL, known=(C1,))
+    unknown = pool('c4')
+    others = tuple(
+        dataclasses.replace(member, known=(C1, member.home))
+        for member in pool('c2', 'c3')
+    )
+    groups = {'good': (former, *unknown)}
+    admission.why_refused((ME,), groups, 0.0, holds_home=True)
+    assert admission.former_pool == ()
+    admission = make()
+    groups = {'good': (*others, *unknown)}
+    admission.why_refused((ME,), groups, 0.0, holds_home=True)
+    assert admission.former_pool == ('c2', 'c3')

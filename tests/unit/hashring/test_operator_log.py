@@ -53,6 +53,19 @@ def test_different_lease_terms_are_logged_once(
     assert said.endswith('lease_term_s: c1 15 s, c3 40 s')
 
 
+def test_another_pool_that_counts_on_the_host_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing else says so: its nodes wait, or its daemon, without an end."""
+    operator_log = OperatorLog(C1, BACKEND, 0.0)
+    operator_log.log_former_pool(())
+    assert not caplog.messages
+    for _ in range(2):
+        operator_log.log_former_pool((Host('c2'), Host('c3')))
+    (said,) = caplog.messages
+    assert 'Host c1 is still a host of another pool, that of c2, c3' in said
+
+
 def test_each_disagreement_has_its_own_ten_seconds(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
