@@ -18,6 +18,7 @@ from cliff import lister
 from oslo_utils import uuidutils
 
 from hashring.clock import Clock, SystemClock
+from hashring.errors import HashringError
 from hashring.ring import Host
 from ironic_compute.cmd.drain import LOOK_S, add_move_options, try_read
 from ironic_compute.cmd.hosts import known_hosts, read_members
@@ -166,12 +167,14 @@ class PoolOrder:
 class PoolRebalance:
     """Requests the moves of a plan; the methods block.
 
+    :param read_hosts: reads the hosts of the pool; one may be retired or
+        forgotten while the command waits
     :param read_plan: reads the plan of one host
     :param request: requests the move of one node from its holder
     :param limit: servers that are moved in a minute; None: any number
     """
 
-    _hosts: Iterable[Host]
+    _read_hosts: Callable[[], Iterable[Host]]
     _read_plan: Callable[[Host], Any]
     _request: Callable[[Host, NodeId], Any]
     _clock: Clock
@@ -186,7 +189,8 @@ class PoolRebalance:
 
         :raises NovaRefused: a host does not answer
         """
-        return {host: _ask(host, self._read_plan) for host in self._hosts}
+        hosts = self._read_hosts()
+        return {host: _ask(host, self._read_plan) for host in hosts}
 
     def move_servers(self, plans: Plans) -> Iterator[str]:
         """Request each move of a server that need not wait.
@@ -279,7 +283,7 @@ class PoolRebalanceCommand(lister.Lister):
         hosts = sorted(known_hosts(read_members()))
         use_nova_conductor()
         order = _make_order(hosts)
-        work = _make_rebalance(hosts, order, parsed_args)
+        work = _make_rebalance(order, parsed_args)
         with contextlib.ExitStack() as undo:
             if with_servers and not parsed_args.dry_run:
                 undo.callback(order.end)
@@ -304,6 +308,17 @@ class PoolRebalanceCommand(lister.Lister):
             )
 
 
+def _read_hosts() -> list[Host]:
+    """Read the hosts of the pool again.
+
+    :raises NovaRefused: the coordination backend does not answer
+    """
+    try:
+        return sorted(known_hosts(read_members()))
+    except HashringError as exc:
+        raise NovaRefused(str(exc)) from exc
+
+
 def _make_order(hosts: Iterable[Host]) -> PoolOrder:
     from ironic_compute.ownership import peer_rpc
 
@@ -319,9 +334,7 @@ def _make_order(hosts: Iterable[Host]) -> PoolOrder:
     )
 
 
-def _make_rebalance(
-    hosts: Iterable[Host], order: PoolOrder, parsed_args: Any
-) -> PoolRebalance:
+def _make_rebalance(order: PoolOrder, parsed_args: Any) -> PoolRebalance:
     from ironic_compute.ownership import peer_rpc
 
     with_servers, changes_zone = (
@@ -341,7 +354,7 @@ def _make_rebalance(
         )
 
     return PoolRebalance(
-        hosts,
+        _read_hosts,
         read_plan,
         request,
         SystemClock(),

@@ -285,7 +285,7 @@ class MoveTest(pool.PoolTestCase):
         hosts = sorted(map(Host, self.workers))
         order = RebalanceOrder('k1', 'ann on ctl-1')
         work = rebalance.PoolRebalance(
-            hosts,
+            lambda: hosts,
             peer_rpc.request_rebalance_plan,
             lambda host, node: peer_rpc.request_rebalance_node(
                 host, node, order.key

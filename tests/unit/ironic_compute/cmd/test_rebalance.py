@@ -2,6 +2,7 @@
 """The table of a rebalance of the pool, and the moves that it requests."""
 
 import dataclasses
+import itertools
 from typing import Any
 
 import oslo_messaging
@@ -44,6 +45,8 @@ class Pool:
         """Return the plan of a host, or fail once."""
         if self.errors:
             raise self.errors.pop()
+        if host not in self.plans:
+            raise oslo_messaging.MessagingTimeout
         return self.plans[host]
 
     def request(self, holder: Host, node: NodeId) -> MoveResult:
@@ -78,7 +81,7 @@ class Pool:
     ) -> rebalance.PoolRebalance:
         """Return what rebalances this pool."""
         return rebalance.PoolRebalance(
-            sorted(self.plans),
+            lambda: sorted(self.plans),
             self.read_plan,
             self.request,
             self.clock,
@@ -156,6 +159,20 @@ def test_waiting_ends_when_nothing_is_left(pool: Pool) -> None:
         '1 nodes are left, 1 of them with a server',
         'Node n4 with server s4 moved from host c2 to host c3',
     ]
+
+
+def test_command_does_not_wait_for_a_host_that_was_retired(
+    pool: Pool,
+) -> None:
+    """Nobody serves it any more, and it has nothing to be moved."""
+    pool.plans[C2] = HostPlan(1, 1, (BUSY,))
+    work = pool.work()
+    sentences = work.work_until_done(work.read_plans())
+    assert 'moved from host c1' in next(sentences)
+    assert '2 nodes are left' in next(sentences)
+    del pool.plans[C2]
+    pool.plans[C1] = HostPlan(1, 0, ())
+    assert list(itertools.islice(sentences, 3)) == []
 
 
 def test_limit_holds_for_the_whole_pool(pool: Pool) -> None:
