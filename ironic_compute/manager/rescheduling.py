@@ -271,6 +271,10 @@ class FreshCandidates(api.ComputeTaskAPI):
         context = request['context']
         properties = copy.deepcopy(request['filter_properties'])
         chosen, *alternates = hosts
+        # An alternate is as old as the build that has failed. Its host may
+        # have been retired since, and then nobody reads its queue.
+        holder = forwarding.read_holder(context, chosen.nodename)
+        chosen.service_host = holder or chosen.service_host
         if not _is_in_this_cell(context, chosen.service_host):
             return False
         bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(

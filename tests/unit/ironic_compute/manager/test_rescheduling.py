@@ -423,6 +423,23 @@ def test_loser_whose_new_host_is_in_another_cell_goes_through_the_conductor(
     assert sent == [_FRESH]
 
 
+def test_build_goes_to_the_holder_of_the_alternate_node(
+    sent: list[Any], client: Any, conductor: _Conductor
+) -> None:
+    """The deploy took an hour, and the host that held the node is retired.
+
+    Nobody reads the queue of that host any more.
+    """
+    conductor.hosts = ['b', 'd']
+    conductor.holders = {'na': 'b'}
+    _reschedule(client, _properties(FAILED))
+    assert client._compute_rpcapi.builds == [('b', 'na', _ALTERNATES[0][1:])]
+    assert (sent, client._reportclient.freed) == ([], [])
+    client._compute_rpcapi.have_queues = False
+    _reschedule(client, _properties(FAILED))
+    assert sent[0][0][0].service_host == 'b'
+
+
 def test_other_failures_get_their_alternates(
     sent: list[Any], client: Any
 ) -> None:
