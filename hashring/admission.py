@@ -42,8 +42,8 @@ class Admission:
         self._view = NOBODY  # All members of these groups.
         self.is_admitted = False
         self.former_pool: tuple[Host, ...] = ()
-        """The home hosts of agents in other groups to whom this home host is a
-        known one: they count on it for nodes of their pool, and may adopt it,
+        """The home hosts of another group to which this home host is a known
+        one: it counts on this host for nodes of its pool, and may adopt it,
         while this agent serves another pool."""
 
     def why_refused(
@@ -86,11 +86,14 @@ class Admission:
             self._groups = groups
             members = (m for group in groups.values() for m in group)
             self._view = View(tuple(members))
-            self.former_pool = tuple(
-                member.home
-                for member in self._view.members
-                if member.home != self._home and self._home in member.known
-            )
+            self.former_pool = self._find_former_pool(groups)
+
+    def _find_former_pool(self, groups: Groups) -> tuple[Host, ...]:
+        for group in groups.values():
+            others = [m for m in group if m.home != self._home]
+            if any(self._home in m.known for m in others):
+                return tuple(m.home for m in others)
+        return ()
 
     def _rival_message(self, rival: Member) -> str:
         return (

@@ -124,14 +124,12 @@ def test_agent_knows_whether_another_pool_counts_on_its_host() -> None:
     admission = make()
     former = dataclasses.replace(RIVAL, known=(C1,))
     unknown = pool('c4')
-    others = tuple(
-        dataclasses.replace(member, known=(C1, member.home))
-        for member in pool('c2', 'c3')
-    )
+    first, second = pool('c2', 'c3')
+    others = dataclasses.replace(first, known=(C1,)), second
     groups = {'good': (former, *unknown)}
     admission.why_refused((ME,), groups, 0.0, holds_home=True)
     assert admission.former_pool == ()
     admission = make()
-    groups = {'good': (*others, *unknown)}
+    groups = {'good': others, 'another': unknown}
     admission.why_refused((ME,), groups, 0.0, holds_home=True)
     assert admission.former_pool == ('c2', 'c3')
