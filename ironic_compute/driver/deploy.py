@@ -118,13 +118,13 @@ class Deploy:
                 raise
         # Only one build of a server has its Instance and gets here, so this
         # is left of an earlier one: Ironic may have carried out its request
-        # late, after it was undone.
+        # late, after it was undone, or was away when its deploy had failed.
         LOG.info(
             'Freeing node %(node)s of server %(server)s: it is built on node '
             '%(other)s',
             {'node': other.uuid, 'server': server, 'other': node},
         )
-        self._teardown.undo_preparation(other.uuid, server)
+        self._teardown.undo_build(other.uuid, server)
         return self._send_reservation(node, server)
 
     def _send_reservation(self, node: NodeId, server: str) -> NodeFacts:
@@ -300,7 +300,7 @@ class Deploy:
             UndoableStep(
                 f'reservation of node {node}',
                 lambda: self.reserve_node(node, request.instance),
-                lambda: self._teardown.undo_preparation(node, uuid),
+                lambda: self._teardown.undo_build(node, uuid),
             ),
             # This step precedes the build slot, because Neutron may be slow
             # and would keep a slot busy.

@@ -116,17 +116,20 @@ class Teardown:
                 {'node': node, 'server': instance_uuid},
             )
 
-    def undo_preparation(self, node: NodeId, instance_uuid: str) -> None:
-        """Remove what a build has prepared on a node before its deploy.
+    def undo_build(self, node: NodeId, instance_uuid: str) -> None:
+        """Remove what a build has left on a node that was not deployed.
 
-        Does nothing if the node lacks the server or was asked to deploy it.
+        Does nothing if the node lacks the server, or Ironic deploys it or has
+        deployed it. Nothing is lost with a deploy that has failed.
         """
         facts = self._waiter.read_node(node)
         state = ProvisionState.parse(facts.provision_state)
-        if _has_instance(facts, instance_uuid) and (
-            state.meaning in _NEVER_DEPLOYED
-        ):
+        if not _has_instance(facts, instance_uuid):
+            return
+        if state.meaning in _NEVER_DEPLOYED:
             self._remove_preparation(node, instance_uuid)
+        elif state is ProvisionState.DEPLOYFAIL:
+            self._tear_down(node, instance_uuid)
 
     def _remove_preparation(self, node: NodeId, instance_uuid: str) -> None:
         self._network.detach_all_vifs(node)

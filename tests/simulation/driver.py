@@ -73,14 +73,14 @@ class Driver:
         return node
 
     def _undo_other_reservation(self, node: NodeId, server: str) -> bool:
-        """Release another node of a server, if it is not deployed."""
+        """Free another node of a server, if it was not deployed."""
         other: NodeFacts | None = self._retry(
             lambda: self._client.read_node_of_instance(server)
         )
         if other is None or other.uuid == node:
             return False
-        if other.provision_state == 'available':
-            self._retry(lambda: self._client.release_node(other.uuid, server))
+        if other.provision_state in ('available', 'deploy failed'):
+            self._retry(lambda: self.free(other.uuid, server))
         return True
 
     def repeat_read(self, read: Callable[[], Any]) -> Any:

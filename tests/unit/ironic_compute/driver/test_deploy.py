@@ -165,11 +165,28 @@ def test_late_reservation_of_another_node_is_undone():
     assert bench.ironic.attached[fake.OTHER] == []
 
 
-def test_node_that_has_the_server_deployed_keeps_it():
-    """A build frees only a node that Ironic was not asked to deploy."""
+def test_node_of_a_failed_deploy_of_the_server_is_freed():
+    """Ironic did not answer when the earlier build was undone.
+
+    The server could not be unshelved on any node until recovery had freed it.
+    """
     bench = fake.bench()
     bench.ironic.add(
-        uuid=fake.OTHER, instance_uuid=fake.SERVER, provision_state='active'
+        uuid=fake.OTHER,
+        instance_uuid=fake.SERVER,
+        provision_state='deploy failed',
+    )
+    bench.spawn(fake.server())
+    assert bench.ironic.nodes[fake.NODE].provision_state == 'active'
+    assert bench.ironic.nodes[fake.OTHER].instance_uuid is None
+
+
+@pytest.mark.parametrize('state', ['active', 'deploying', 'rescue failed'])
+def test_node_that_has_the_server_deployed_keeps_it(state):
+    """A build frees only a node that has not deployed the server."""
+    bench = fake.bench()
+    bench.ironic.add(
+        uuid=fake.OTHER, instance_uuid=fake.SERVER, provision_state=state
     )
     with pytest.raises(nova_exception.ComputeResourcesUnavailable):
         bench.driver.prepare_for_spawn(fake.server())
