@@ -25,7 +25,7 @@ help:
 	@echo 'make lint   form, types, layers'
 	@echo 'make chaos  faults on that cloud under load: an hour or two'
 	@echo 'make tempest   the tests of OpenStack itself, in a real cloud'
-	@echo 'make bench  what it costs beside stock nova-compute: hours'
+	@echo 'make bench  what it costs beside stock nova-compute: an hour'
 
 demo:
 	devstack/cloud demo $(DEMO_ARGS)

@@ -75,6 +75,10 @@ _REPORTS = [
     _one('first_rpc_per_node', '… RPCs a node'),
     _one('arrival_s', 'enrolled at once, all but 50: seconds'),
     *_window('arrival', _COUNTED),
+    _one(
+        'arrival_per_server_cpu',
+        "… seconds / (servers' CPU seconds / processors)",
+    ),
     *_window(
         'idle',
         {
@@ -95,8 +99,11 @@ _REPORTS = [
     _one('scrape_client_cpu_ms', '… CPU of one scrape, ms'),
     _one('scraped_kib', '… KiB a scrape'),
     _one('restart_serves_s', 'restart, nothing changed: serves after, s'),
+    _one('restart_unserved_s', '… not served since the stop, s'),
     _one('restart_s', '… all verified after, s'),
     *_window('restart', _COUNTED),
+    _one('killed_serves_s', 'start after kill -9: serves after, s'),
+    _one('killed_unserved_s', '… not served since the kill, s'),
     _one(
         'adoption_serves_s',
         "start without what was kept: serves after the worker's start, s",

@@ -17,6 +17,7 @@ PARTS = (
     'idle',
     'scraped',
     'restart',
+    'killed',
     'adoption',
     'changes',
     'quiet',
@@ -26,6 +27,8 @@ PARTS = (
     'cleaning',
     'deploys',
 )
+# What a short run measures: what `goals` has goals for.
+SHORT_PARTS = ('first', 'arrival', 'idle', 'restart', 'killed', 'boots')
 # Stock nova-compute has neither a disk cache, notifications nor a port.
 OURS_ONLY = frozenset({'adoption', 'quiet', 'scraped'})
 

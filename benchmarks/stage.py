@@ -117,6 +117,11 @@ class Stage:
         self._options = None
         self.subject.stop()
 
+    def kill(self) -> None:
+        """Kill the subject and all its processes with ``kill -9``."""
+        self._options = None
+        self.subject.kill()
+
     def have(self, options: Mapping[str, str] | None = None) -> None:
         """Run the subject with these options until all nodes are offered."""
         wanted = (options or {}) if self.subject.kind == results.OURS else {}

@@ -6,6 +6,7 @@ Runs in the Python of the cloud; ``__main__`` starts it there.
 
 import pathlib
 import shutil
+import signal
 import time
 from collections.abc import Mapping
 from typing import ClassVar
@@ -148,6 +149,11 @@ class Subject:
     def stop(self) -> None:
         """Stop the process if it runs."""
         self._cloud.processes.stop(self.name, 180)
+
+    def kill(self) -> None:
+        """Kill the process, and all that is left of it."""
+        self._cloud.processes.signal(self.name, signal.SIGKILL)
+        self._cloud.processes.stop(self.name)
 
     def client(self) -> list[proc.Process]:
         """Return the compute process and all its descendants."""

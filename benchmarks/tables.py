@@ -4,6 +4,7 @@
 import collections
 from collections.abc import Mapping, Sequence
 
+from benchmarks.goals import GOALS, Goal
 from benchmarks.metrics import ROWS, Row
 from benchmarks.results import OURS, STOCK, SUBJECTS, Run, median, of
 
@@ -23,13 +24,50 @@ _DETAILS: Mapping[str, str] = {
 
 
 def markdown(runs: Sequence[Run]) -> str:
-    """Return all tables, grouped by number of nodes."""
-    texts = []
+    """Return the goals, then all tables, grouped by number of nodes."""
+    texts = [_goals(runs)]
     for nodes_count in sorted({run.nodes_count for run in runs}):
         here = [run for run in runs if run.nodes_count == nodes_count]
         texts.append(_figures(here, nodes_count))
         texts += [_detail(here, name, _DETAILS[name]) for name in _DETAILS]
     return '\n'.join(text for text in texts if text)
+
+
+def _goals(runs: Sequence[Run]) -> str:
+    """Return the table of the goals of which ours was measured."""
+    lines = [
+        _goal(runs, goal)
+        for goal in GOALS
+        if of(runs, OURS, goal.nodes_count, goal.figure)
+    ]
+    if not lines:
+        return ''
+    head = '| what | nodes | goal | limit | ours | stock | stock / ours | |'
+    rule = '| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |'
+    return '\n'.join(['## Goals', '', head, rule, *lines, ''])
+
+
+def _goal(runs: Sequence[Run], goal: Goal) -> str:
+    ours = median(runs, OURS, goal.nodes_count, goal.figure)
+    stock = median(runs, STOCK, goal.nodes_count, goal.figure)
+    has_stock = of(runs, STOCK, goal.nodes_count, goal.figure)
+    cells = [
+        goal.title,
+        f'{goal.nodes_count:,}',
+        number(goal.goal),
+        number(goal.limit),
+        number(ours),
+        number(stock) if has_stock else '',
+        ratio(ours, stock),
+        _verdict(ours, goal),
+    ]
+    return f'| {" | ".join(cells)} |'
+
+
+def _verdict(ours: float | None, goal: Goal) -> str:
+    if ours is None or ours > goal.limit:
+        return 'over the limit'
+    return 'reached' if ours <= goal.goal else ''
 
 
 def _figures(runs: Sequence[Run], nodes_count: int) -> str:

@@ -22,6 +22,7 @@ PARTS: Mapping[str, Callable[[Stage, Note], None]] = {
     'idle': reports.idle,
     'scraped': scrapes.scraped,
     'restart': reports.restart,
+    'killed': reports.killed,
     'adoption': reports.adoption,
     'changes': changes.notified,
     'quiet': changes.quiet,

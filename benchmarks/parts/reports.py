@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports of nodes: first, arrivals, idle, restart, adoption."""
 
+import os
 import re
 import time
 
@@ -47,8 +48,12 @@ def arrival(stage: Stage, note: Note) -> None:
     pause(stage)
     window = Window(stage.subject)
     stage.content.enroll(stage.nodes_count)
-    note.figure('arrival_s', stage.settled(window))
+    arrival_s = stage.settled(window)
+    note.figure('arrival_s', arrival_s)
     note_window(note, 'arrival', window)
+    busy_s = (note.figures['arrival_server_cpu_s'] or 0.0) / _processors()
+    if arrival_s is not None and busy_s:
+        note.figure('arrival_per_server_cpu', arrival_s / busy_s)
 
 
 def idle(stage: Stage, note: Note) -> None:
@@ -75,11 +80,24 @@ def idle(stage: Stage, note: Note) -> None:
 def restart(stage: Stage, note: Note) -> None:
     """Measure a restart without changes."""
     stage.have()
+    stopped_s = time.time()
     stage.stop()
     window = Window(stage.subject)
-    note.figure('restart_serves_s', stage.start().took_s)
+    started = stage.start()
+    note.figure('restart_serves_s', started.took_s)
+    note.figure('restart_unserved_s', started.served_s - stopped_s)
     note.figure('restart_s', stage.settled(window))
     note_window(note, 'restart', window)
+
+
+def killed(stage: Stage, note: Note) -> None:
+    """Measure a start after ``kill -9``, as systemd would do it."""
+    stage.have()
+    killed_s = time.time()
+    stage.kill()
+    started = stage.start()
+    note.figure('killed_serves_s', started.took_s)
+    note.figure('killed_unserved_s', started.served_s - killed_s)
 
 
 def adoption(stage: Stage, note: Note) -> None:
@@ -102,6 +120,10 @@ def adoption(stage: Stage, note: Note) -> None:
     verified_s = reading.wait_end(begun_s, stage.plan.settle_max_s)
     note.figure('adoption_verified_s', verified_s)
     note.figure('adoption_reads', reading.count)
+
+
+def _processors() -> int:
+    return os.cpu_count() or 1
 
 
 def _begun_s(lines: list[logs.Line]) -> float:

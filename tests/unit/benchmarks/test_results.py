@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import metrics, plot, results, tables
+from benchmarks import goals, metrics, plot, results, tables
 from benchmarks.results import OURS, STOCK, Run
 
 
@@ -116,7 +116,7 @@ def test_plot_is_a_picture(tmp_path):
 
 def turns(runs, *words):
     """Return the runs that are not measured yet, as plain values."""
-    options = program.parser().parse_args(words)
+    options = program.parse(words)
     return [
         (turn.nodes_count, turn.subject, turn.parts)
         for turn in program.left(runs, options)
@@ -142,14 +142,47 @@ def test_subjects_take_turns_and_measured_parts_are_left_out():
 
 def test_stock_gets_no_run_of_parts_that_it_lacks():
     """Stock, without a disk cache, gets no run of that part."""
-    found = turns([], '--nodes', '9', '--repeat', '1')
+    found = turns([], '--full', '--nodes', '9', '--repeat', '1')
     assert found[0] == (9, OURS, results.PARTS)
     assert 'adoption' not in found[1][2]
 
 
+def test_short_run_measures_what_has_a_goal():
+    """Without --full one run of each subject fills the table of goals."""
+    (ours, stock) = turns([])
+    assert ours == (1000, OURS, results.SHORT_PARTS)
+    assert stock == (1000, STOCK, results.SHORT_PARTS)
+    assert len(turns([], '--full')) == 18
+
+
+def test_table_of_goals_says_what_is_reached():
+    """A figure that did not end, or is too high, is over its limit."""
+    text = tables.markdown(
+        [
+            run(OURS, 1000, pss_client_mib=180.0, idle_client_cpu_percent=0.5),
+            run(STOCK, 1000, pss_client_mib=270.0),
+            run(OURS, 1000, 'killed', killed_unserved_s=9.0),
+            run(OURS, 1000, 'boots', boot_s=None),
+            run(OURS, 100, restart_unserved_s=1.0),
+        ]
+    ).partition('## 100 nodes')[0]
+    memory = '| 1,000 | 190 | 220 | 180 | 270 | 1.5 | reached |'
+    assert memory in text
+    assert '| 1,000 | 0.3 | 1 | 0.5 |  |  |  |' in text
+    assert '| 1,000 | 4 | 8 | 9 |  |  | over the limit |' in text
+    assert '| never |  |  | over the limit |' in text
+    assert 'restart' not in text
+
+
+def test_each_goal_is_of_a_figure_that_a_short_run_has():
+    """The limit is not lower than the goal."""
+    assert {goal.figure for goal in goals.GOALS} <= metrics.NAMES
+    assert all(goal.goal <= goal.limit for goal in goals.GOALS)
+
+
 def test_results_go_to_the_build_folder():
     """By default results go to the build folder."""
-    options = program.parser().parse_args([])
+    options = program.parse([])
     assert options.out.relative_to(program.ROOT) == pathlib.Path(
         'build', 'benchmarks'
     )
