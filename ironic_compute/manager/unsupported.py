@@ -12,15 +12,19 @@ Only ``compute_manager`` imports this module, because importing Nova's manager
 freezes the intervals of its periodic tasks.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import oslo_messaging
 from nova import exception as nova_exception
+from nova import safe_utils
 from nova.compute import manager as nova_manager
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
+
+from ironic_compute.manager.newer_tasks import keeping_newer_tasks
 
 # The reasons by the method of Nova's manager. The manual repeats each one.
 REASONS: Mapping[str, str] = {
@@ -99,7 +103,27 @@ def _reported_and_idle(function: Method) -> Method:
     Use it only for operations for which nova-api sets a task state; otherwise
     the task of another operation would be cleared.
     """
-    return _reported(function, nova_manager.reverts_task_state)
+    return _reported(
+        function, nova_manager.reverts_task_state, _keeping_newer_task
+    )
+
+
+def _keeping_newer_task(function: Method) -> Method:
+    """Let a refusal clear no task but its own.
+
+    nova-api accepts a hard reboot of a server that is to be paused or
+    suspended, and any request if the refusal's message comes twice.
+    """
+    bare = safe_utils.get_wrapped_function(function)
+
+    @functools.wraps(function)
+    def refuse(self: Any, context: Any, *args: Any, **kwargs: Any) -> Any:
+        call = inspect.getcallargs(bare, self, context, *args, **kwargs)
+        server = call['instance']
+        with keeping_newer_tasks(server, frozenset({server.task_state})):
+            return function(self, context, *args, **kwargs)
+
+    return refuse
 
 
 def _refusing(name: str) -> Method:

@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import oslo_messaging
 import pytest
 from nova import context as nova_context
 from nova import exception as nova_exception
@@ -18,6 +19,7 @@ from nova.objects import base as objects_base
 
 from ironic_compute.manager.newer_tasks import keeping_newer_tasks
 from ironic_compute.manager.stale_messages import DropsStaleMessages
+from ironic_compute.manager.unsupported import UnsupportedOperations
 from ironic_compute.recovery.in_progress import InProgress
 from tests.fakes.clock import ManualClock
 
@@ -272,6 +274,43 @@ def test_second_of_two_equal_messages_is_dropped(
     first.join(60.0)
     second.join(60.0)
     assert manager.switches == ['off']
+    assert conductor.row['task_state'] is None
+
+
+class _Refusing(UnsupportedOperations, _Manager):
+    """The manager, which refuses to pause and suspend a server."""
+
+
+@pytest.mark.parametrize('name', ['pause', 'suspend'])
+def test_hard_reboot_that_comes_during_a_refusal_is_done(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nova-api accepts it, and the refusal cleared its task."""
+    task = {'pause': 'pausing', 'suspend': 'suspending'}[name]
+    conductor = _Conductor(task)
+    monkeypatch.setattr(objects_base.NovaObject, 'indirection_api', conductor)
+    manager = _Refusing(lambda: None)
+    refused = _instance(conductor.row)
+    conductor.row['task_state'] = task_states.REBOOTING_HARD
+    rebooted = _instance(conductor.row)
+    with pytest.raises(oslo_messaging.ExpectedException):
+        getattr(manager, f'{name}_instance')(*_request(refused))
+    manager.reboot_instance(*_request(rebooted), None, 'HARD')
+    assert manager.switches == ['reboot']
+    assert conductor.row['task_state'] is None
+
+
+@pytest.mark.parametrize('name', ['pause', 'suspend'])
+def test_refusal_ends_its_own_task(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server can be used again at once."""
+    conductor = _Conductor({'pause': 'pausing', 'suspend': 'suspending'}[name])
+    monkeypatch.setattr(objects_base.NovaObject, 'indirection_api', conductor)
+    manager = _Refusing(lambda: None)
+    context, instance = _request(_instance(conductor.row))
+    with pytest.raises(oslo_messaging.ExpectedException):
+        getattr(manager, f'{name}_instance')(context, instance=instance)
     assert conductor.row['task_state'] is None
 
 
