@@ -182,7 +182,7 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             if self.forward_late(context, instance, request.arguments):
                 return build_results.RESCHEDULED_BY_POLICY
             result = super()._do_build_and_run_instance(
-                context, instance, *args, **kwargs
+                *request.args[1:], **request.kwargs
             )
             if result == build_results.FAILED:
                 # Nova deletes it, too, but after the message is acknowledged:
@@ -204,10 +204,11 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         while_kept,
     )
     def _must_build(
-        self, context: Any, instance: Any, request: Mapping[str, Any]
+        self, context: Any, instance: Any, request: dict[str, Any]
     ) -> bool:
         """Return whether to build a server; first undo an earlier build.
 
+        The volumes that an earlier build has created are put into the request.
         True if the server is gone, because Nova itself handles that. Blocks
         until this can be found out; an error would end the build.
         """
@@ -221,6 +222,10 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             networks = request['requested_networks']
             if not self.undo_interrupted_build(context, instance, networks):
                 return False
+        if message is not None and _may_repeat(request['filter_properties']):
+            request['block_device_mapping'] = (
+                self.compute_task_api.renew_volumes(context, instance.uuid)
+            )
         return message is None or self._has_allocation(instance, request)
 
     def _has_allocation(

@@ -277,15 +277,12 @@ class FreshCandidates(api.ComputeTaskAPI):
         chosen.service_host = holder or chosen.service_host
         if not _is_in_this_cell(context, chosen.service_host):
             return False
-        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
-            context, instance.uuid
-        )
         if 'retry' in properties:
             properties['retry']['num_attempts'] += 1
         scheduler_utils.populate_filter_properties(properties, chosen)
         forwarding.restart_hops(properties)
         instance.availability_zone = chosen.availability_zone
-        self._attach_anew(context, instance.uuid, bdms)
+        bdms = self.renew_volumes(context, instance.uuid)
         self._gate.wait()
         self._compute_rpcapi.build_and_run_instance(
             context,
@@ -305,11 +302,16 @@ class FreshCandidates(api.ComputeTaskAPI):
         )
         return True
 
-    def _attach_anew(self, context: Any, server: str, bdms: Any) -> None:
-        """Create the attachments that the failed build has deleted in Cinder.
+    def renew_volumes(self, context: Any, server: str) -> Any:
+        """Return the block devices of a server as an earlier build left them.
 
-        Any error of Cinder is raised.
+        That build may have created volumes, which its message does not name.
+        The attachments that it has deleted in Cinder are created anew. Any
+        error of Cinder is raised.
         """
+        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            context, server
+        )
         for bdm in bdms:
             if not bdm.is_volume or not bdm.attachment_id:
                 continue
@@ -321,6 +323,7 @@ class FreshCandidates(api.ComputeTaskAPI):
                 )
                 bdm.attachment_id = made['id']
                 bdm.save()
+        return bdms
 
     @retried(
         'The build of server %(server)s, for which no node is left, cannot be '

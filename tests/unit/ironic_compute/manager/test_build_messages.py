@@ -134,6 +134,9 @@ class _Redelivered(_HoldsEachNode):
     ) -> None:
         self.forwarded.append((instance.uuid, request['node'], node))
 
+    def renew_volumes(self, context: Any, server: str) -> str:
+        return f'volumes of {server}'
+
     def build_instances(
         self, context: Any, servers: Any, *args: Any, **rest: Any
     ) -> None:
@@ -178,6 +181,44 @@ def _build_again(
         assert not manager.acks
         run()
     return built
+
+
+@pytest.mark.parametrize(
+    ('is_redelivered', 'properties', 'volumes'),
+    [
+        (True, {}, 'volumes of s1'),
+        (False, {'retry': {'num_attempts': 2}}, 'volumes of s1'),
+        (False, {}, '8'),
+    ],
+)
+def test_repeated_build_has_the_volumes_of_the_first_one(
+    is_redelivered: bool,
+    properties: dict[str, Any],
+    volumes: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its message lacks those that were made from an image.
+
+    They would be made a second time, and the first ones would stay attached
+    to the server for ever.
+    """
+    used: list[Any] = []
+
+    class _Manager(_Redelivered):
+        def forward_late(self, context: Any, server: Any, request: Any) -> Any:
+            used.append(request['block_device_mapping'])
+            return False
+
+    arguments = ('1', '2', properties, *_ARGUMENTS[3:])
+    manager = _Manager()
+    assert _build_again(
+        manager,
+        (*UNBUILT, task_states.SCHEDULING),
+        monkeypatch,
+        is_redelivered=is_redelivered,
+        arguments=arguments,
+    )
+    assert used == [volumes]
 
 
 @pytest.mark.parametrize(
