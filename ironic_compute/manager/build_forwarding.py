@@ -152,11 +152,7 @@ class ForwardsBuilds(BuildMessages):
                 context, instance, host, **rest
             )
         except oslo_messaging.MessageUndeliverable:
-            LOG.warning(
-                'Could not forward the build of server %(server)s, because '
-                'host %(host)s has no queue in RabbitMQ',
-                {'server': instance.uuid, 'host': host},
-            )
+            _log_undeliverable('build', instance.uuid, host)
             return False
         return True
 
@@ -194,16 +190,21 @@ class ForwardsBuilds(BuildMessages):
         host = self._forward_to(context, node, properties, while_kept)
         if host is None:
             return False
-        self.compute_rpcapi.unshelve_instance(
-            context,
-            instance,
-            host,
-            request_spec,
-            image=image,
-            filter_properties=properties,
-            node=node,
-            accel_uuids=accel_uuids,
-        )
+        try:
+            self.compute_rpcapi.unshelve_instance(
+                context,
+                instance,
+                host,
+                request_spec,
+                image=image,
+                filter_properties=properties,
+                node=node,
+                accel_uuids=accel_uuids,
+            )
+        except oslo_messaging.MessageUndeliverable:
+            # It fails here, which frees the node for others.
+            _log_undeliverable('unshelve', instance.uuid, host)
+            return False
         return True
 
     def _forward_to(
@@ -271,6 +272,14 @@ class ForwardsBuilds(BuildMessages):
             self.rt.wait_confirmed(NodeId(node))
         with self.driver.assume_node(instance, node):
             return super()._unshelve_instance(context, instance, *rest)
+
+
+def _log_undeliverable(name: str, server: str, host: str) -> None:
+    LOG.warning(
+        'Could not forward the %(name)s of server %(server)s, because host '
+        '%(host)s has no queue in RabbitMQ',
+        {'name': name, 'server': server, 'host': host},
+    )
 
 
 def _log_unread(node: str, error: Exception) -> None:

@@ -8,6 +8,7 @@ message (oslo.messaging's ``at_least_once``).
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import oslo_messaging
@@ -16,8 +17,8 @@ from nova.compute import rpcapi
 from hashring.clock import Clock
 from ironic_compute.manager.retries import after, retry
 
-# Seconds until a build that no queue receives is given up. A dead host has a
-# queue again when another daemon has adopted it.
+# Seconds until a build or unshelve that no queue receives is given up. A dead
+# host has a queue again when another daemon has adopted it.
 _QUEUE_S = 30.0
 
 
@@ -57,8 +58,17 @@ class ConfirmedComputeAPI(rpcapi.ComputeAPI):
         :raises oslo_messaging.MessageUndeliverable: the host has had no queue
             for half a minute
         """
+        self._send(super().build_and_run_instance, *args, **kwargs)
+
+    def unshelve_instance(self, *args: Any, **kwargs: Any) -> None:
+        """Send an unshelve to a host, like a build."""
+        self._send(super().unshelve_instance, *args, **kwargs)
+
+    def _send(
+        self, cast: Callable[..., None], *args: Any, **kwargs: Any
+    ) -> None:
         retry(
-            functools.partial(super().build_and_run_instance, *args, **kwargs),
+            functools.partial(cast, *args, **kwargs),
             self._clock,
             after(oslo_messaging.MessageUndeliverable),
             pause_s=2.0,

@@ -34,6 +34,8 @@ class _Rpc:
     def unshelve_instance(
         self, context: Any, instance: Any, host: str, spec: Any, **rest: Any
     ) -> None:
+        if not self.has_queue:
+            raise oslo_messaging.MessageUndeliverable(None, None, None, None)
         self.casts.append((instance, host, spec, rest))
 
     def build_and_run_instance(
@@ -103,6 +105,19 @@ def test_unshelving_is_forwarded_unchanged(
     }
     assert manager.compute_rpcapi.casts == [(server, 'c2', 'spec', rest)]
     assert not manager.handled
+
+
+def test_unshelving_for_a_host_without_a_queue_is_handled_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It fails here, and its node is free again; it would be lost."""
+    manager = _manager(monkeypatch, 'c2')
+    manager.compute_rpcapi.has_queue = False
+    server = types.SimpleNamespace(
+        uuid='s', obj_get_changes=dict, refresh=lambda: None
+    )
+    manager.unshelve_instance('ctx', server, 'image', {}, 'n', 'spec', [])
+    assert [message[0] for message in manager.handled] == [server]
 
 
 @pytest.mark.parametrize(

@@ -57,23 +57,29 @@ class _Bus:
         self.builds.append(arguments['node'])
 
 
-def _send(queue_s: float, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Send a build to a host that has a queue in so many seconds."""
+def _send(
+    queue_s: float, monkeypatch: pytest.MonkeyPatch, name: str = 'build'
+) -> list[str]:
+    """Send a build or an unshelve to a host that has a queue in some time."""
     clock = ManualClock()
     bus = _Bus(clock, clock.now_s() + queue_s)
     monkeypatch.setattr(rpcapi, '_ROUTER', bus)
     api = ConfirmedComputeAPI(clock)
     monkeypatch.setattr(api, '_ver', lambda context, old: old)
     context = nova_context.get_admin_context()
-    api.build_and_run_instance(context, 's', 'c1', 'i', 'r', {}, node='n1')
+    if name == 'build':
+        api.build_and_run_instance(context, 's', 'c1', 'i', 'r', {}, node='n1')
+    else:
+        api.unshelve_instance(context, 's', 'c1', 'r', 'i', node='n1')
     return bus.builds
 
 
+@pytest.mark.parametrize('name', ['build', 'unshelve'])
 def test_build_waits_for_the_queue_of_a_host_that_is_adopted(
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A take-over takes some seconds."""
-    assert _send(20.0, monkeypatch) == ['n1']
+    assert _send(20.0, monkeypatch, name) == ['n1']
 
 
 def test_build_for_a_host_that_stays_without_a_queue_is_refused(
