@@ -133,10 +133,12 @@ class InterruptedTasks:
         return list({instance.uuid: instance for instance in found}.values())
 
     def _list_servers(self, filters: dict[str, Any]) -> list[Any]:
+        # Nova leaves out servers that may be restored, unless it is asked.
+        wanted = {'deleted': False, 'soft_deleted': True, **filters}
         return list(
             objects.InstanceList.get_by_filters(
                 nova_context.get_admin_context(),
-                {'host': self._host, 'deleted': False, **filters},
+                {'host': self._host, **wanted},
                 expected_attrs=_ATTRIBUTES,
             )
         )

@@ -350,6 +350,8 @@ def _answer(record: NodeRecord) -> dict[str, Any]:
 
 def _matches(record: ServerRecord, filters: Mapping[str, Any]) -> bool:
     for name, wanted in filters.items():
+        if name == 'soft_deleted':
+            continue  # No user of the simulation deletes softly.
         value = getattr(record, name)
         if isinstance(wanted, list | tuple | set | frozenset):
             if value not in wanted:

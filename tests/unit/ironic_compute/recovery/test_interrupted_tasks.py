@@ -191,7 +191,11 @@ def test_handlers_end_the_last_action_of_a_user() -> None:
 def test_servers_of_this_host_alone_are_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nova returns each server with a task; deleted ones are left out."""
+    """Nova returns each server with a task; deleted ones are left out.
+
+    Those that may be restored are not: their restore or their final delete
+    would stay undone.
+    """
     asked: list[Any] = []
 
     def list_servers(context: Any, filters: Any, **_: Any) -> list[Server]:
@@ -205,6 +209,7 @@ def test_servers_of_this_host_alone_are_listed(
     interrupted = ResumesOne(server, None)
     assert InterruptedTasks._list_unfinished(interrupted, False) == [server]
     assert [(f['host'], f['deleted']) for f in asked] == [(HOST, False)]
+    assert all(filters['soft_deleted'] for filters in asked)
 
 
 class _Lists(ResumesOne):
