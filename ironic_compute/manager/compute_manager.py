@@ -13,10 +13,10 @@ its methods call Nova's handlers directly: a handler of a later class would be
 bypassed. UnsupportedOperations therefore precedes DropsStaleMessages, so that
 it can refuse a rebuild or a rescue before Nova handles it. RepeatedDeploys
 precedes it, too, because it puts a server back before its message would count
-as stale. PeriodicTasks overrides only the power sync, and RefusedRebuilds and
-those after DropsStaleMessages only a step of Nova's build, rebuild, delete,
-shelving, unshelving or rescue, so their places among these classes do not
-matter.
+as stale. PeriodicTasks overrides the power sync and the reclaim, and
+RefusedRebuilds and those after DropsStaleMessages only a step of Nova's build,
+rebuild, delete, shelving, unshelving or rescue, so their places among these
+classes do not matter.
 
 Importing this module freezes the intervals of Nova's periodic tasks, so it
 must be imported after the configuration was read; entry points name it as a

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's periodic tasks: the disabled ones, and the power sync.
+"""Nova's periodic tasks: the disabled ones, the power sync, the reclaim.
 
 Nova runs all periodic tasks of a worker in one thread, one after another.
 """
 
 from typing import Any
 
-from nova.compute import manager
+from nova import exception as nova_exception
+from nova.compute import manager, task_states, vm_states
+from oslo_log import log as logging
 
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.paths.repeated_requests import waiting_at_most
 from ironic_compute.recovery.in_progress import InProgress
+
+LOG = logging.getLogger(__name__)
 
 DISABLED_TASKS = frozenset(
     {
@@ -35,7 +39,7 @@ _STOPPING_IDLE_S = 60.0
 
 
 class PeriodicTasks(manager.ComputeManager):
-    """Overrides the power sync of Nova's ComputeManager."""
+    """Overrides the power sync and the reclaim of Nova's ComputeManager."""
 
     driver: IronicComputeDriver
     in_progress: InProgress
@@ -83,4 +87,33 @@ class PeriodicTasks(manager.ComputeManager):
             ).state
         super()._sync_instance_power_state(
             context, db_instance, vm_power_state, **more
+        )
+
+    def _delete_instance(self, context: Any, instance: Any, bdms: Any) -> None:
+        """Delete a server; leave one that Nova reclaims to recovery.
+
+        Nova lists the servers that it reclaims (``reclaim_instance_interval``)
+        and deletes one after the other. That takes minutes for each machine,
+        and a user may restore a server meanwhile.
+        """
+        is_restorable = instance.vm_state == vm_states.SOFT_DELETED
+        if is_restorable and instance.task_state is None:
+            _begin_delete(instance)
+        else:
+            super()._delete_instance(context, instance, bdms)
+
+
+def _begin_delete(instance: Any) -> None:
+    """Have recovery delete a server, unless it was restored."""
+    instance.task_state = task_states.DELETING
+    try:
+        instance.save(
+            expected_vm_state=[vm_states.SOFT_DELETED],
+            expected_task_state=[None],
+        )
+    except nova_exception.InstanceUpdateConflict as exc:
+        LOG.info(
+            'Server %(server)s is not reclaimed, because it was restored: '
+            '%(error)s',
+            {'server': instance.uuid, 'error': exc},
         )

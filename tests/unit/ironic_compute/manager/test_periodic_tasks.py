@@ -10,8 +10,10 @@ from typing import Any
 import futurist
 import pytest
 from keystoneauth1 import exceptions as ksa_exceptions
+from nova import exception as nova_exception
 from nova import objects
 from nova.compute import manager as nova_manager
+from nova.compute import task_states, vm_states
 
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
@@ -99,3 +101,52 @@ def test_periodic_task_does_not_wait_for_neutron(
     began_s = clock.now_s()
     assert object.__new__(_Manager).periodic_tasks(None) == 1.0
     assert clock.now_s() == began_s
+
+
+@pytest.mark.parametrize('is_restored', [False, True])
+def test_reclaimed_server_is_left_to_recovery(
+    is_restored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was restored after Nova had listed it stays in use."""
+    saved: list[Any] = []
+
+    def save(**expected: Any) -> None:
+        if is_restored:
+            raise nova_exception.InstanceUpdateConflict(
+                instance_uuid='s1', expected=expected, actual={}
+            )
+        saved.append((server.task_state, expected))
+
+    server = types.SimpleNamespace(
+        uuid='s1', vm_state=vm_states.SOFT_DELETED, task_state=None, save=save
+    )
+    deleted: list[Any] = []
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        '_delete_instance',
+        lambda *args: deleted.append(args[2]),
+    )
+    _Manager()._delete_instance(None, server, [])
+    expected = {
+        'expected_vm_state': [vm_states.SOFT_DELETED],
+        'expected_task_state': [None],
+    }
+    done = [] if is_restored else [(task_states.DELETING, expected)]
+    assert (saved, deleted) == (done, [])
+
+
+def test_delete_of_a_soft_deleted_server_is_done_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its user, or recovery, has given it the task of a delete."""
+    server = types.SimpleNamespace(
+        vm_state=vm_states.SOFT_DELETED, task_state=task_states.DELETING
+    )
+    deleted: list[Any] = []
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        '_delete_instance',
+        lambda *args: deleted.append(args[2]),
+    )
+    _Manager()._delete_instance(None, server, [])
+    assert deleted == [server]
