@@ -55,6 +55,12 @@ def is_unbuilt(vm_state: str, host: str | None) -> bool:
     return vm_state == vm_states.BUILDING and host is None
 
 
+def _is_given_up(instance: Any) -> bool:
+    """Return whether a build has ended in ERROR before it had a host."""
+    is_failed = instance.vm_state == vm_states.ERROR
+    return is_failed and instance.host is None and instance.task_state is None
+
+
 class BuildMessages(stale_messages.DropsStaleMessages):
     """Nova's ComputeManager, with handlers that do each build once."""
 
@@ -103,9 +109,10 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         if RabbitMQ has delivered its message again.
         """
         message = delivery.current()
-        if not stale_messages.refresh(instance, self.clock):
-            # A server that was deleted while it was scheduled has got its
-            # allocation after its delete.
+        is_there = stale_messages.refresh(instance, self.clock)
+        if not is_there or _is_given_up(instance):
+            # A server that was deleted while it was scheduled, or whose build
+            # counted as lost, has got its allocation after that.
             self.reportclient.delete_allocation_for_instance(
                 context, instance.uuid, force=True
             )

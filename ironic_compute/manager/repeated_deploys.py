@@ -119,11 +119,14 @@ class RepeatedDeploys(BuildMessages):
         node: Any,
         *args: Any,
     ) -> Any:
-        """Unshelve a server, or free what was allocated to a deleted one."""
+        """Unshelve a server, or free what was allocated to it too late.
+
+        Its delete, or the end of its unshelve as a lost one, has come before
+        nova-scheduler's allocation.
+        """
         self._prepare(context, instance, self._restart_unshelve, node)
-        if not stale_messages.refresh(instance, self.clock):
-            # It has got its allocation after its delete, from a conductor
-            # that did not know of the delete.
+        is_there = stale_messages.refresh(instance, self.clock)
+        if not is_there or _is_ended(instance, self.host):
             self.reportclient.delete_allocation_for_instance(
                 context, instance.uuid, force=True
             )
@@ -222,6 +225,11 @@ class RepeatedDeploys(BuildMessages):
             context, instance
         ):
             _log_restart('unshelve', instance)
+
+
+def _is_ended(instance: Any, host: Host) -> bool:
+    """Return whether a server is shelved, and nobody unshelves it."""
+    return instance.task_state is None and is_shelved(instance, host)
 
 
 def _is_redelivered() -> bool:

@@ -16,8 +16,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import oslo_messaging
+from cinderclient import exceptions as cinder_exceptions
 from keystoneauth1 import exceptions as keystone_exceptions
 from neutronclient.common import exceptions as neutron_exceptions
+from nova import exception as nova_exception
 from oslo_log import log as logging
 
 from hashring.clock import Clock
@@ -48,6 +50,13 @@ NO_ANSWER: tuple[type[Exception], ...] = (
 def after(*kind: type[Exception]) -> _Errors:
     """Repeat after these errors, and after those that they have caused."""
     return lambda exc: isinstance(exc, kind) or isinstance(exc.__cause__, kind)
+
+
+def has_no_answer_of_cinder(exc: Exception) -> bool:
+    """Repeat after the errors that show that Cinder could do nothing."""
+    if isinstance(exc, cinder_exceptions.ClientException):
+        return int(exc.code) >= 500
+    return isinstance(exc, nova_exception.CinderConnectionFailed)
 
 
 def while_kept(exc: Exception) -> bool:

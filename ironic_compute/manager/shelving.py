@@ -17,8 +17,15 @@ from nova.compute import manager as nova_manager
 from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.manager.late_saves import expecting_offloaded
-from ironic_compute.manager.retries import NO_ANSWER, after, retried
+from ironic_compute.manager.retries import (
+    NO_ANSWER,
+    after,
+    has_no_answer_of_cinder,
+    retried,
+)
 from ironic_compute.manager.stale_messages import SHELVING, drop, is_due
+
+_has_no_answer = after(*NO_ANSWER, errors.IronicUnavailable)
 
 
 class RepeatedShelving(nova_manager.ComputeManager):
@@ -30,6 +37,7 @@ class RepeatedShelving(nova_manager.ComputeManager):
     """
 
     clock: Clock
+    volume_api: Any
 
     def has_active_node(self, instance: Any) -> bool:
         """Return whether the node of a server is active; reads Ironic."""
@@ -42,7 +50,7 @@ class RepeatedShelving(nova_manager.ComputeManager):
     @retried(
         'The shelving of server %(server)s waits until all services answer: '
         '%(error)s',
-        after(*NO_ANSWER, errors.IronicUnavailable),
+        lambda exc: _has_no_answer(exc) or has_no_answer_of_cinder(exc),
     )
     def _shelve_offload_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
@@ -57,3 +65,37 @@ class RepeatedShelving(nova_manager.ComputeManager):
                 )
         else:
             self.finish_shelving(context, instance)
+
+    def _terminate_volume_connections(
+        self, context: Any, instance: Any, bdms: Any
+    ) -> None:
+        """Replace the attachments of a server's volumes by reservations.
+
+        Nova's method would leave one reservation behind for each try after
+        which Cinder could not delete the attachment.
+        """
+        for bdm in bdms:
+            if bdm.is_volume and bdm.attachment_id:
+                self._replace_attachment(context, instance.uuid, bdm)
+            else:
+                super()._terminate_volume_connections(context, instance, [bdm])
+
+    def _replace_attachment(self, context: Any, server: str, bdm: Any) -> None:
+        reserved = self._reserve_volume(context, server, bdm)
+        self.volume_api.attachment_delete(context, bdm.attachment_id)
+        bdm.attachment_id = reserved
+        bdm.save()
+
+    def _reserve_volume(self, context: Any, server: str, bdm: Any) -> str:
+        """Return the id of a reservation, of an earlier try or a new one."""
+        found = self.volume_api.attachment_get_all(
+            context, instance_id=server, volume_id=bdm.volume_id
+        )
+        for each in found:
+            is_other = each['id'] != bdm.attachment_id
+            if is_other and each.get('status') == 'reserved':
+                return str(each['id'])
+        made = self.volume_api.attachment_create(
+            context, bdm.volume_id, server
+        )
+        return str(made['id'])

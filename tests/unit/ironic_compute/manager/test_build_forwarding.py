@@ -21,6 +21,7 @@ from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.manager.retries import while_kept
 from ironic_compute.manager.stale_messages import DropsStaleMessages
 from ironic_compute.recovery.in_progress import InProgress
+from resource_tracker.node import NodeId
 from tests.fakes.clock import ManualClock
 
 
@@ -64,7 +65,7 @@ class _Manager(IronicComputeManager, _HandledHere):
     """The real manager with a recorded handler."""
 
     def list_allocated_nodes(self, context: Any, server: str) -> list[Any]:
-        return []
+        return [NodeId('n')]
 
 
 def _manager(monkeypatch: pytest.MonkeyPatch, holder: str) -> Any:
@@ -114,7 +115,10 @@ def test_unshelving_for_a_host_without_a_queue_is_handled_here(
     manager = _manager(monkeypatch, 'c2')
     manager.compute_rpcapi.has_queue = False
     server = types.SimpleNamespace(
-        uuid='s', obj_get_changes=dict, refresh=lambda: None
+        uuid='s',
+        task_state=task_states.UNSHELVING,
+        obj_get_changes=dict,
+        refresh=lambda: None,
     )
     manager.unshelve_instance('ctx', server, 'image', {}, 'n', 'spec', [])
     assert [message[0] for message in manager.handled] == [server]
@@ -129,7 +133,10 @@ def test_unshelving_is_handled_here_if_it_may_not_be_forwarded(
     """Without another holder, or after three hops, Nova's handler runs."""
     manager = _manager(monkeypatch, holder)
     server = types.SimpleNamespace(
-        uuid='s', obj_get_changes=dict, refresh=lambda: None
+        uuid='s',
+        task_state=task_states.UNSHELVING,
+        obj_get_changes=dict,
+        refresh=lambda: None,
     )
     rest = 'image', {forwarding.HOPS: hops_count}, 'n', 'spec', []
     message = (server, *rest)

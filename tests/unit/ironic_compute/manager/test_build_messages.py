@@ -347,8 +347,11 @@ def test_failed_build_frees_its_allocation_before_its_message_is_done(
     assert manager.acks
 
 
-def test_build_of_a_deleted_server_frees_its_allocation() -> None:
-    """The server was deleted while the scheduler chose another node for it."""
+@pytest.mark.parametrize('then', [None, (vm_states.ERROR, None)])
+def test_build_of_a_server_that_is_not_built_any_more_frees_its_allocation(
+    then: Any,
+) -> None:
+    """It was deleted, or counted as lost, while it was scheduled."""
     freed: list[str] = []
     manager: Any = object.__new__(_HoldsEachNode)
     manager.reportclient = types.SimpleNamespace(
@@ -356,7 +359,7 @@ def test_build_of_a_deleted_server_frees_its_allocation() -> None:
             freed.append(server)
         )
     )
-    manager.build_and_run_instance(None, _Server(uuid='s1', then=None))
+    manager.build_and_run_instance(None, _Server(uuid='s1', then=then))
     assert freed == ['s1']
 
 

@@ -326,3 +326,12 @@ def test_unshelve_waits_until_its_allocation_is_known() -> None:
 def test_unshelve_of_a_deleted_server_frees_its_allocation() -> None:
     """The conductor allocated a node after the server was deleted."""
     assert _unshelve(_Manager(), is_gone=True) == ['released']
+
+
+def test_unshelve_that_has_ended_as_a_lost_one_frees_its_allocation() -> None:
+    """The scheduler took longer than that; the next unshelve needs a node."""
+    ended: dict[str, Any] = {'host': None, 'task_state': None}
+    done = _unshelve(_Manager(), is_redelivered=False, **ended)
+    assert done == ['released']
+    done = _unshelve(_Manager(), vm_state=vm_states.ACTIVE, task_state=None)
+    assert 'released' not in done

@@ -6,6 +6,7 @@ from typing import Any
 
 import oslo_messaging
 import pytest
+from cinderclient import exceptions as cinder_exceptions
 from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
 from nova.compute import task_states
@@ -86,6 +87,63 @@ def test_shelving_goes_on_when_nova_answers_again(
     assert _shelve(manager, monkeypatch) == ['shelved', 'finished']
 
 
+@pytest.mark.parametrize(
+    'error',
+    [
+        nova_exception.CinderConnectionFailed(reason='refused'),
+        cinder_exceptions.ClientException(503, 'no server is available'),
+    ],
+)
+def test_shelving_goes_on_when_cinder_answers_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every server that can be shelved has a volume, and its node is free."""
+    manager = _Shelving([error], has_node=True)
+    assert _shelve(manager, monkeypatch) == ['shelved', 'finished']
+
+
+class _Cinder:
+    """Cinder, which cannot delete attachments at first."""
+
+    def __init__(self) -> None:
+        self.attachments = {'a1': 'attached'}
+        self.failures_count = 2
+
+    def attachment_get_all(self, context: Any, **wanted: str) -> list[Any]:
+        assert wanted == {'instance_id': 's1', 'volume_id': 'v1'}
+        found = self.attachments.items()
+        return [{'id': key, 'status': status} for key, status in found]
+
+    def attachment_create(
+        self, context: Any, volume: str, server: str
+    ) -> dict[str, str]:
+        key = f'a{len(self.attachments) + 1}'
+        self.attachments[key] = 'reserved'
+        return {'id': key}
+
+    def attachment_delete(self, context: Any, key: str) -> None:
+        if self.failures_count:
+            self.failures_count -= 1
+            raise cinder_exceptions.ClientException(500)
+        del self.attachments[key]
+
+
+def test_each_try_uses_the_reservation_of_the_first_one() -> None:
+    """A volume would else have one more attachment after each try."""
+    manager, saved = _Shelving([], has_node=False), []
+    manager.volume_api = cinder = _Cinder()
+    volume = types.SimpleNamespace(
+        is_volume=True, attachment_id='a1', volume_id='v1'
+    )
+    volume.save = lambda: saved.append(volume.attachment_id)
+    server = types.SimpleNamespace(uuid='s1')
+    for _ in range(2):
+        with pytest.raises(cinder_exceptions.ClientException):
+            manager._terminate_volume_connections(None, server, [volume])
+    manager._terminate_volume_connections(None, server, [volume])
+    assert (cinder.attachments, saved) == ({'a2': 'reserved'}, ['a2'])
+
+
 def test_shelving_goes_on_when_ironic_answers_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -100,6 +158,15 @@ def test_shelving_that_ironic_refuses_fails(
     """A refusal is an answer."""
     refused = nova_exception.InstancePowerOffFailure(reason='no')
     with pytest.raises(nova_exception.InstancePowerOffFailure):
+        _shelve(_Shelving([refused], has_node=True), monkeypatch)
+
+
+def test_shelving_that_cinder_refuses_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So is a status below 500."""
+    refused = cinder_exceptions.Forbidden(403)
+    with pytest.raises(cinder_exceptions.Forbidden):
         _shelve(_Shelving([refused], has_node=True), monkeypatch)
 
 
