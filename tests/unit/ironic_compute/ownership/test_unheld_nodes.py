@@ -117,6 +117,16 @@ def test_given_node_is_awaited_until_two_lists_lack_it() -> None:
     assert not unheld.is_awaited(N1)
 
 
+def test_given_node_that_was_found_stays_due() -> None:
+    """An older list lacks it; else the next audit would read its row."""
+    unheld = UnheldNodes()
+    unheld.mark_given([N1])
+    unheld.mark_found(N1)
+    unheld.add(FACTS)
+    unheld.reset_from_list({}, held=())
+    assert unheld.take_due(ALONE, 0.0) == {N1: FACTS}
+
+
 def test_given_node_that_a_list_has_is_awaited_if_it_is_denied_then() -> None:
     """Ironic answers 404 for it after the list and before the next pass."""
     unheld = UnheldNodes()
