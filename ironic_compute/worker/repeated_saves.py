@@ -18,7 +18,10 @@ from oslo_log import log as logging
 LOG = logging.getLogger(__name__)
 
 # Fields that change at the end of a build, a rebuild, a stop and so on.
-_OF_AN_END = frozenset({'vm_state', 'launched_at'})
+_STARTED = 'launched_at'
+_OF_AN_END = frozenset({'vm_state', _STARTED})
+# Fields that are read only if they are asked for.
+_NOT_READ = frozenset({'metadata', 'system_metadata'})
 _DELETES = frozenset({task_states.DELETING, task_states.SOFT_DELETING})
 
 
@@ -26,14 +29,17 @@ def is_saved(context: Any, instance: Any) -> bool:
     """Return whether Nova's database has all changes of an Instance already.
 
     The task has to be the same even if it is none of the changes, because a
-    delete may have been requested meanwhile. Blocks for one RPC.
+    delete may have been requested meanwhile. The time of a start may differ,
+    because another worker may have ended the same build or rebuild. Blocks for
+    one RPC.
     """
     changes = instance.obj_get_changes()
-    current = objects.Instance.get_by_uuid(
-        context, instance.uuid, expected_attrs=[]
-    )
     changes.pop('task_state', None)
-    if not all(_has(current, name, changes[name]) for name in changes):
+    current = objects.Instance.get_by_uuid(
+        context, instance.uuid, expected_attrs=sorted(_NOT_READ & set(changes))
+    )
+    compared = changes.keys() - {_STARTED}
+    if not all(_has(current, name, changes[name]) for name in compared):
         return False
     is_same = _has(current, 'task_state', instance.task_state)
     if not is_same and not is_end_saved(

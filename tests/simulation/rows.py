@@ -124,7 +124,8 @@ class Server:
     def _is_saved(self, record: ServerRecord, changes: dict[str, Any]) -> bool:
         """``repeated_saves.is_saved``."""
         rest = {n: changes[n] for n in changes if n != 'task_state'}
-        if any(getattr(record, name) != rest[name] for name in rest):
+        compared = rest.keys() - {'launched_at'}
+        if any(getattr(record, name) != rest[name] for name in compared):
             return False
         return record.task_state == self.task_state or is_end_saved(
             rest, self.task_state, record.task_state

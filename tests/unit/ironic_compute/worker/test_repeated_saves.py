@@ -11,6 +11,7 @@ from nova import exception as nova_exception
 from nova import objects
 from nova.compute import task_states, vm_states
 from nova.objects import base as objects_base
+from oslo_utils import timeutils
 
 from hashring.clock import Clock
 from ironic_compute.gate import LeaseGate
@@ -184,6 +185,39 @@ def test_end_of_a_build_is_saved_if_the_next_task_was_accepted(
     expected = pytest.raises(nova_exception.UnexpectedTaskStateError)
     with contextlib.nullcontext() if is_saved else expected:
         instance.save(expected_task_state=[task_states.SPAWNING])
+
+
+@pytest.mark.parametrize(
+    ('note', 'is_saved'), [({'b': '2'}, True), ({'a': '1'}, False)]
+)
+def test_end_of_a_rebuild_that_was_done_before_succeeds(
+    note: dict[str, str], monkeypatch: pytest.MonkeyPatch, *, is_saved: bool
+) -> None:
+    """It removes a note from the system metadata, which Nova reads if asked.
+
+    Another worker may have ended the rebuild, a moment before.
+    """
+
+    class HasNote(_Conductor):
+        def call(self, context: Any, method: str, **arguments: Any) -> Any:
+            found = super().call(context, method, **arguments)
+            if 'system_metadata' in arguments['kwargs']['expected_attrs']:
+                found.system_metadata = note
+            found.launched_at = timeutils.utcnow(with_timezone=True)
+            return found
+
+    objects.register_all()
+    monkeypatch.setattr(
+        objects_base.NovaObject, 'indirection_api', HasNote(None)
+    )
+    context = nova_context.get_admin_context()
+    instance = objects.Instance(context, uuid=_UUID)
+    instance.system_metadata = {'b': '2'}
+    instance.task_state = None
+    instance.launched_at = timeutils.utcnow(with_timezone=True)
+    expected = pytest.raises(nova_exception.UnexpectedTaskStateError)
+    with contextlib.nullcontext() if is_saved else expected:
+        instance.save(expected_task_state=[task_states.REBUILD_SPAWNING])
 
 
 def test_row_of_a_node_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
