@@ -27,6 +27,7 @@ from tests.simulation.load import Load
 from tests.simulation.moves import Moves
 from tests.simulation.nova import (
     LATE_RELEASE,
+    LATE_UNDEPLOY,
     LATE_WRITE,
     LOST,
     UNSAVED,
@@ -400,7 +401,8 @@ class Cloud(World):
                 yield from self.task_checks.problems(server)
             elif server.vm_state not in (vm_states.ACTIVE, vm_states.ERROR):
                 yield f'{server.uuid} is {server.vm_state} for ever'
-            if server.vm_state == vm_states.ACTIVE:
+            is_lost = LATE_UNDEPLOY in server.excuses
+            if server.vm_state == vm_states.ACTIVE and not is_lost:
                 facts = self.ironic.nodes.get(NodeId(server.node or ''))
                 if facts is None or facts.instance_uuid != server.uuid:
                     yield f'{server.uuid} is active and has no node'

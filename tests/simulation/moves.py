@@ -216,7 +216,7 @@ class Moves:
             return
         if former.vm_state != record.vm_state == vm_states.ACTIVE:
             self._built_s[record.uuid] = self._now_s
-        was_rebooting = former.task_state == task_states.REBOOTING_HARD
+        was_rebooting = former.task_state in task_states.hard_reboot_states
         is_done = record.task_state is None and not record.delete_asked
         is_early = was_rebooting and is_done and record.is_reboot_due
         if is_early and request.late:

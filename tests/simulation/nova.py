@@ -27,6 +27,7 @@ SERVICE_DOWN_S = 60.0
 # Reasons for which a build may fail, and leave its allocation.
 LATE_WRITE = 'a late write'
 LATE_RELEASE = 'its allocation was deleted late'
+LATE_UNDEPLOY = 'it was removed from its node late'
 LOST = 'its message was lost'
 UNSAVED = 'the failure of its build was not saved'
 
@@ -94,9 +95,9 @@ class ServerRecord:
     def may_fail(self) -> bool:
         """Return whether a reason was noted for which a build may fail.
 
-        Two excuses are only for an allocation that is missing.
+        Some excuses are only for an allocation or a node that is missing.
         """
-        return bool(self.excuses - {LATE_RELEASE, UNSAVED})
+        return bool(self.excuses - {LATE_RELEASE, LATE_UNDEPLOY, UNSAVED})
 
     def excuse_task(self, why: str) -> None:
         """Note a reason for which the tasks of this server may fail.

@@ -29,7 +29,7 @@ from typing import Any
 from nova.compute import vm_states
 
 from resource_tracker.node import NodeFacts, NodeId
-from tests.simulation.nova import LATE_WRITE, ServerRecord
+from tests.simulation.nova import LATE_UNDEPLOY, LATE_WRITE, ServerRecord
 from tests.simulation.requests import TaskRequest
 from tests.simulation.tasks import TaskUsers
 from tests.simulation.wire import PROMPT_S, SentRequest
@@ -135,6 +135,7 @@ class TaskChecks:
         """Check that only a server that is to leave its node is removed."""
         if sent.way_s > PROMPT_S:
             server.excuse_task(LATE_WRITE)
+            server.excuses.add(LATE_UNDEPLOY)
             return
         last = server.requests[-1]
         is_leaving = last.action == 'shelve' or (
