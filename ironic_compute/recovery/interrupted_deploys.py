@@ -95,8 +95,6 @@ class InterruptedDeploys:
         has_changed = has_node_changed(
             self._client, facts, instance, requested_at
         )
-        # Saved with the end of the task. It may stay if the server is read
-        # again meanwhile; the next rebuild replaces it.
         records.clear_before_rebuild(instance)
         if decisions.is_rebuild_started(
             facts, instance.task_state, has_changed=has_changed
@@ -158,6 +156,8 @@ class InterruptedDeploys:
         instance.power_state = power_state.RUNNING
         instance.launched_at = instance.launched_at or timeutils.utcnow()
         instance.task_state = next_task
+        # The record has been read again during the wait.
+        records.clear_before_rebuild(instance)
         instance.save(expected_task_state=[task_state])
         LOG.info(
             'Finished the interrupted deploy of server %(server)s on node '
