@@ -223,14 +223,11 @@ class Manager(IronicComputeManager, SimulatedNova):
             self.in_progress.shared(instance.uuid),
             self._lock(instance.uuid),
         ):
-            due = task_states.hard_reboot_states
+            due = (task_states.REBOOTING_HARD,)
             if refresh(instance, self.clock) and instance.task_state in due:
-                # A repeated save of its end does not end the next reboot then.
-                instance.task_state = task_states.REBOOT_STARTED_HARD
-                instance.save(due)
                 self._worker.driver.reboot_node(instance)
                 instance.task_state = None
-                instance.save((task_states.REBOOT_STARTED_HARD,))
+                instance.save(due)
 
     def _attach(self, server: Any) -> None:
         """``attach_volume``, which Nova does without a task."""

@@ -216,11 +216,12 @@ class Moves:
             return
         if former.vm_state != record.vm_state == vm_states.ACTIVE:
             self._built_s[record.uuid] = self._now_s
-        was_rebooting = former.task_state in task_states.hard_reboot_states
+        was_rebooting = former.task_state == task_states.REBOOTING_HARD
         is_done = record.task_state is None and not record.delete_asked
         is_early = was_rebooting and is_done and record.is_reboot_due
-        if is_early and request.late:
-            # The end of an earlier reboot, whose answer was lost.
+        if is_early and (request.late or request.is_repeated):
+            # The end of an earlier reboot, whose answer was lost. A reboot of
+            # Nova has a task of its own while it runs.
             record.is_reboot_due = False
             self._world.breaks_count += 1
         elif is_early:

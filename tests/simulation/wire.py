@@ -37,6 +37,7 @@ class SentRequest:
     :param resumes: the sender continues an interrupted task
     :param alone_s: when the sender's ring was last agreed on by all agents
         for long enough
+    :param is_repeated: the sender had no answer to the same request before
     """
 
     sender: str
@@ -45,6 +46,7 @@ class SentRequest:
     way_s: float = 0.0
     resumes: bool = False
     alone_s: float = -math.inf
+    is_repeated: bool = False
 
 
 class _Reply:
@@ -82,6 +84,8 @@ class Wire:
         self._route = Route(world, worker.machine, service, TIMEOUT_S)
         # All casts go to RabbitMQ.
         self._cast_route = Route(world, worker.machine, RABBITMQ, TIMEOUT_S)
+        # The threads that send a request again.
+        self._repeating: set[Any] = set()
 
     def read(self, act: Callable[[], Any]) -> Any:
         """Send a reading request and return its result."""
@@ -147,14 +151,18 @@ class Wire:
 
         A task may fail if the last try has no answer, either.
         """
-        for _ in range(_TRIES_COUNT - 1):
-            with contextlib.suppress(Unreachable):
-                return send()
+        task = self._kernel.task
         try:
+            for _ in range(_TRIES_COUNT - 1):
+                with contextlib.suppress(Unreachable):
+                    return send()
+                self._repeating.add(task)
             return send()
         except (Unreachable, errors.IronicUnavailable) as exc:
             self._worker.excuse_task(repr(exc))
             raise
+        finally:
+            self._repeating.discard(task)
 
     def stick(self, kind: str) -> None:
         """Freeze the machine here, in worlds with this kind of fault."""
@@ -174,6 +182,7 @@ class Wire:
     ) -> Callable[[], None]:
         worker = self._worker
         resumes = worker.is_resuming()
+        is_repeated = self._kernel.task in self._repeating
 
         def arrive() -> None:
             rightful = worker.alive and LeaseGate.is_open(worker.gate)
@@ -185,6 +194,7 @@ class Wire:
                 way_s,
                 resumes,
                 worker.pool.alone_s,
+                is_repeated,
             )
             try:
                 reply.value = act(request)
