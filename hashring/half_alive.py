@@ -67,6 +67,8 @@ class HalfAliveWatch:
         # When the agent became half alive, within the last hour.
         self._began_s: list[float] = []
         self._failing: tuple[Path, ...] = ()
+        # Failing path -> since when.
+        self._failing_since_s: dict[Path, float] = {}
         # When the newest member list was requested.
         self._requested_at_s = -math.inf
         # The present failures that the newest list has, and those of them
@@ -108,6 +110,7 @@ class HalfAliveWatch:
         :param requested_at_s: when that list was requested
         """
         self._failing = failing(states, now_s)
+        self._forget_ended_failures(states)
         self._note_listed_failures(view, requested_at_s)
         self._note_old_proofs(view, now_s)
         if self.cause is None:
@@ -122,6 +125,29 @@ class HalfAliveWatch:
         self._began_s = [*recent, now_s]
         self._works_since_s = self._needed_since_s = None
         self._proven_since_s = {}
+
+    def _forget_ended_failures(self, states: PathStates) -> None:
+        """Take a failure that has ended and begun again for a new one.
+
+        This agent may have published the former one all the time, because its
+        main loop stood still meanwhile.
+        """
+        former = self._failing_since_s
+        self._failing_since_s = {
+            path: states[path].failing_since_s or 0.0 for path in self._failing
+        }
+        anew = {
+            path
+            for path, since_s in self._failing_since_s.items()
+            if since_s > former.get(path, since_s)
+            and (states[path].answered_s or 0.0) > former[path]
+        }
+        self._listed -= anew
+        self._old_proofs = {
+            (boot, path): until_s
+            for (boot, path), until_s in self._old_proofs.items()
+            if path not in anew
+        }
 
     def _note_listed_failures(self, view: View, requested_at_s: float) -> None:
         """Note which failures other agents can read in the newest list."""
@@ -139,8 +165,10 @@ class HalfAliveWatch:
         earlier one may be listed even after the path has begun to fail again,
         if its publisher's request was slow, and this agent may have read no
         list in between; so a proof in the first list that has the failure is
-        an old one, too. An agent that is listed for longer than its term has
-        read the newer record, and would have withdrawn it.
+        an old one, too. An agent that is listed for two terms more has read
+        the newer record, and would have withdrawn it: it leaves the group one
+        term after it has lost the backend, and two after its main loop has
+        stood still.
         """
         former, self._old_proofs = self._old_proofs, {}
         for member in view.members:
@@ -149,7 +177,7 @@ class HalfAliveWatch:
                     continue
                 key, until_s = (member.boot, proof.path), now_s
                 if proof.path not in self._listed_before:
-                    until_s += member.lease_term_s
+                    until_s += 2 * member.lease_term_s
                 if proof.path in self._listed:
                     until_s = former.get(key, until_s)
                 self._old_proofs[key] = until_s

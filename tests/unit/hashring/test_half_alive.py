@@ -147,10 +147,10 @@ def test_proof_of_an_earlier_failure_proves_nothing(
     update(watch, WORKS, view, 101.0)
     fails_again = {**FAILS, RABBITMQ: PathState(102.0, 'refused')}
     update(watch, fails_again, view, 103.0)
-    for now_s in (115.0, 118.0, 127.9):
+    for now_s in (115.0, 118.0, 133.0, 142.9):
         update(watch, fails_again, published(view), now_s)
         assert not watch.is_half_alive
-    update(watch, fails_again, published(view), 128.0)
+    update(watch, fails_again, published(view), 143.0)
     assert watch.is_half_alive
 
 
@@ -163,10 +163,10 @@ def test_proof_that_comes_before_its_failure_was_published(
     update(watch, FAILS, unproven, 101.0)
     for now_s in (102.0, 104.0):
         update(watch, FAILS, view, now_s)
-    for now_s in (106.0, 119.0, 128.9):
+    for now_s in (106.0, 119.0, 134.0, 143.9):
         update(watch, FAILS, published(view), now_s)
         assert not watch.is_half_alive
-    update(watch, FAILS, published(view), 129.0)
+    update(watch, FAILS, published(view), 144.0)
     assert watch.is_half_alive
 
 
@@ -177,10 +177,10 @@ def test_proof_that_is_in_the_first_list_with_its_failure(
     view = View((ME, changed(WELL, lease_term_s=15.0)))
     unproven = View((ME, changed(WELL, path_proofs=())))
     watch.update(FAILS, unproven, 101.0, requested_at_s=101.0)
-    for now_s in (106.0, 108.0, 121.0, 130.9):
+    for now_s in (106.0, 108.0, 121.0, 136.0, 145.9):
         update(watch, FAILS, published(view), now_s)
         assert not watch.is_half_alive
-    update(watch, FAILS, published(view), 131.0)
+    update(watch, FAILS, published(view), 146.0)
     assert watch.is_half_alive
 
 
@@ -193,10 +193,42 @@ def test_failure_that_was_listed_before_it_began_anew(
     watch.update(FAILS, published(unproven), 105.0, requested_at_s=105.0)
     watch.update(WORKS, published(unproven), 106.0, requested_at_s=105.0)
     again = {**FAILS, RABBITMQ: PathState(107.0, 'refused')}
-    for now_s in (113.0, 123.0, 128.0, 137.9):
+    for now_s in (113.0, 123.0, 128.0, 143.0, 152.9):
         update(watch, again, published(view), now_s)
         assert not watch.is_half_alive
-    update(watch, again, published(view), 138.0)
+    update(watch, again, published(view), 153.0)
+    assert watch.is_half_alive
+
+
+def test_failure_that_began_anew_while_the_main_loop_stood_still(
+    watch: HalfAliveWatch,
+) -> None:
+    """It has stayed published, and the prover's loop may stand still, too."""
+    view = published(View((ME, changed(WELL, lease_term_s=15.0))))
+    unproven = published(View((ME, changed(WELL, path_proofs=()))))
+    update(watch, FAILS, unproven, 101.0)
+    update(watch, FAILS, view, 102.0)
+    again = {RABBITMQ: PathState(125.0, 'no', 120.0), IRONIC: PathState()}
+    for now_s in (140.0, 141.0, 155.0, 170.0, 179.9):
+        update(watch, again, view, now_s)
+        assert not watch.is_half_alive
+    update(watch, again, view, 180.0)
+    assert watch.is_half_alive
+
+
+def test_new_worker_that_notices_a_failure_late_changes_nothing(
+    watch: HalfAliveWatch,
+) -> None:
+    """The path had no answer in between, so the proof is of this failure."""
+    view = published(View((ME, changed(WELL, lease_term_s=15.0))))
+    unproven = published(View((ME, changed(WELL, path_proofs=()))))
+    state = PathState(100.0, 'no', 95.0)
+    update(watch, {**FAILS, RABBITMQ: state}, unproven, 101.0)
+    update(watch, {**FAILS, RABBITMQ: state}, view, 102.0)
+    later = {**FAILS, RABBITMQ: PathState(105.0, 'no', 95.0)}
+    update(watch, later, view, 119.9)
+    assert not watch.is_half_alive
+    update(watch, later, view, 120.0)
     assert watch.is_half_alive
 
 
