@@ -86,8 +86,8 @@ MAKEUPS: dict[str, Makeup] = {
 # Name of a defect -> a seed that detects it.
 SEEDS: dict[str, int] = {
     'delta list without overlap': 43,
-    'missing node not asked for again': 135,
-    'told changes not compared': 43,
+    'missing node not asked for again': 60185,
+    'told changes not compared': 60053,
     'dead reader waited for': 50033,
     'delete by a short or empty list': 12,
     'delete at the first 404': 18,

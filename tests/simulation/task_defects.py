@@ -101,7 +101,7 @@ MAKEUPS: dict[str, Makeup] = {
 }
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 43,
-    'redelivered request dropped beside another': 82,
+    'redelivered request dropped beside another': 60016,
     'deployed server loses its allocation': 2099,
     'interrupted rebuild begun again': 6,
     'interrupted stop forgotten': 5,
