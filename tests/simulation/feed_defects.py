@@ -86,7 +86,7 @@ MAKEUPS: dict[str, Makeup] = {
 # Name of a defect -> a seed that detects it.
 SEEDS: dict[str, int] = {
     'delta list without overlap': 43,
-    'missing node not asked for again': 60185,
+    'missing node not asked for again': 61012,
     'told changes not compared': 60053,
     'dead reader waited for': 50033,
     'delete by a short or empty list': 12,
