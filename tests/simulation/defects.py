@@ -515,7 +515,7 @@ SEEDS: dict[str, int] = {
     'lock not proven after a lapse': 10,
     'deadline counted from the reply': 60020,
     'hand-back before the worker stopped': 22,
-    'draining past the lease': 60185,
+    'draining past the lease': 61199,
     'exit of an older tenure believed': 9,
     'own term counts': 50060,
     'forgotten host comes back': 10,
