@@ -248,9 +248,9 @@ _RECOVERY = [
         min=1.0,
         help='Seconds after which a build that no worker has begun counts as '
         'lost with the daemon that had received it. The server then goes to '
-        'ERROR, and its node is free again at most as long again later. Must '
-        'be longer than the conductor takes to send all builds of one '
-        'request.',
+        'ERROR, and its node is free again at most as long again later. A '
+        'server whose unshelve was lost is shelved as before. Must be longer '
+        'than the conductor takes to send all builds of one request.',
     ),
 ]
 
