@@ -88,12 +88,11 @@ class RepeatedShelving(nova_manager.ComputeManager):
 
     def _reserve_volume(self, context: Any, server: str, bdm: Any) -> str:
         """Return the id of a reservation, of an earlier try or a new one."""
-        found = self.volume_api.attachment_get_all(
-            context, instance_id=server, volume_id=bdm.volume_id
-        )
+        found = self.volume_api.attachment_get_all(context, instance_id=server)
         for each in found:
             is_other = each['id'] != bdm.attachment_id
-            if is_other and each.get('status') == 'reserved':
+            is_of_volume = each.get('volume_id') == bdm.volume_id
+            if is_other and is_of_volume and each.get('status') == 'reserved':
                 return str(each['id'])
         made = self.volume_api.attachment_create(
             context, bdm.volume_id, server

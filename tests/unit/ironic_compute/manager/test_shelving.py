@@ -110,9 +110,14 @@ class _Cinder:
         self.failures_count = 2
 
     def attachment_get_all(self, context: Any, **wanted: str) -> list[Any]:
-        assert wanted == {'instance_id': 's1', 'volume_id': 'v1'}
-        found = self.attachments.items()
-        return [{'id': key, 'status': status} for key, status in found]
+        assert wanted == {'instance_id': 's1'}
+        return [
+            {'id': 'b1', 'status': 'reserved', 'volume_id': 'v2'},
+            *(
+                {'id': key, 'status': status, 'volume_id': 'v1'}
+                for key, status in self.attachments.items()
+            ),
+        ]
 
     def attachment_create(
         self, context: Any, volume: str, server: str
