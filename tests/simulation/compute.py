@@ -17,6 +17,7 @@ from concurrent import futures
 from typing import Any
 
 from nova import exception as nova_exception
+from nova.compute import task_states
 
 from hashring.clock import Clock
 from hashring.ring import Host
@@ -70,6 +71,11 @@ PACE = Pace(
 DELTA_S = 4.0
 # Seconds between two audits, in the worlds.
 AUDITS_S = (15.0, 60.0)
+
+_STARTED_REBOOTS = (
+    task_states.REBOOT_STARTED,
+    task_states.REBOOT_STARTED_HARD,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -446,6 +452,14 @@ class ComputeWorker(Worker):
     def excuse_task(self, why: str) -> None:
         """Note why the task that the running thread works on may fail."""
         self.world.tasks.excuse(self.live_tasks.server_at_work(), why)
+
+    def excuse_begun_reboot(self) -> None:
+        """Excuse a reboot that recovery has begun and not requested yet."""
+        server = self.live_tasks.server_at_work()
+        if server is not None and self.is_resuming():
+            record = self.world.nova.servers[server]
+            if record.task_state in _STARTED_REBOOTS:
+                self.excuse_task('recovery was killed at its request')
 
     # Records
 

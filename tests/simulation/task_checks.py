@@ -19,6 +19,8 @@ another state:
 * It was accepted before Nova had ended the former one: Nova clears the task of
   a request that fails before it saves ERROR.
 * A hard reboot was requested while it ran.
+* Recovery, and no message, had saved that a reboot has started, and was killed
+  before it requested the reboot: the next worker takes it for done.
 
 A worker that was killed, frozen or cut off is no excuse.
 """

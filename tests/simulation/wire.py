@@ -216,6 +216,7 @@ class Wire:
 
     def _may_break_down(self) -> None:
         if self._faults.occurs('die'):
+            self._worker.excuse_begun_reboot()
             machine = self._worker.machine
             if self._world.rng.random() < 0.5:
                 machine.kill(self._faults.choose(0.5, 5.0, 30.0))
