@@ -17,6 +17,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from cinderclient.exceptions import ClientException as CinderError
+from nova import exception as nova_exception
 from nova.compute import build_results, task_states, vm_states
 from nova.compute import manager as nova_manager
 from oslo_log import log as logging
@@ -29,7 +31,11 @@ from ironic_compute.manager import (
     stale_messages,
 )
 from ironic_compute.manager.forwarding import is_forwarded
-from ironic_compute.manager.retries import retried, while_kept
+from ironic_compute.manager.retries import (
+    has_no_answer_of_cinder,
+    retried,
+    while_kept,
+)
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
@@ -230,10 +236,30 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             if not self.undo_interrupted_build(context, instance, networks):
                 return False
         if message is not None and _may_repeat(request['filter_properties']):
+            self._renew_volumes(context, instance, request)
+        return message is None or self._has_allocation(instance, request)
+
+    def _renew_volumes(
+        self, context: Any, instance: Any, request: dict[str, Any]
+    ) -> None:
+        """Put the volumes of an earlier build into the request.
+
+        If Cinder refuses that, because its user has deleted a volume or used
+        it elsewhere meanwhile, the request stays as it is: the build fails at
+        the volume, and the server has a fault with the reason.
+        """
+        try:
             request['block_device_mapping'] = (
                 self.compute_task_api.renew_volumes(context, instance.uuid)
             )
-        return message is None or self._has_allocation(instance, request)
+        except (nova_exception.NovaException, CinderError) as exc:
+            if has_no_answer_of_cinder(exc):
+                raise
+            LOG.warning(
+                'The volumes of server %(server)s, which is built again, '
+                'cannot be reserved again: %(error)s',
+                {'server': instance.uuid, 'error': exc},
+            )
 
     def _has_allocation(
         self, instance: Any, request: Mapping[str, Any]

@@ -5,6 +5,7 @@ import types
 from typing import Any
 
 import pytest
+from cinderclient import exceptions as cinder_exceptions
 from nova import exception as nova_exception
 from nova.compute import build_results, task_states, vm_states
 from nova.compute import manager as nova_manager
@@ -181,6 +182,44 @@ def _build_again(
         assert not manager.acks
         run()
     return built
+
+
+@pytest.mark.parametrize(
+    ('error', 'tries_count'),
+    [
+        (nova_exception.VolumeNotFound(volume_id='v1'), 1),
+        (nova_exception.InvalidInput(reason='it is in use'), 1),
+        (cinder_exceptions.Unauthorized(401), 1),
+        (nova_exception.CinderConnectionFailed(reason='refused'), 3),
+        (cinder_exceptions.ClientException(503), 3),
+    ],
+)
+def test_build_whose_volume_cinder_refuses_does_not_wait(
+    error: Exception, tries_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user may have deleted the volume; Nova's build says so then.
+
+    A wait without an end would keep one of the worker's few build slots.
+    """
+    tries: list[str] = []
+
+    class _Manager(_Redelivered):
+        def renew_volumes(self, context: Any, server: str) -> str:
+            tries.append(server)
+            if len(tries) < 3:
+                raise error
+            return 'volumes'
+
+    manager = _Manager()
+    arguments = ('1', '2', {'retry': {'num_attempts': 2}}, *_ARGUMENTS[3:])
+    assert _build_again(
+        manager,
+        UNBUILT,
+        monkeypatch,
+        is_redelivered=False,
+        arguments=arguments,
+    ) == ['s1']
+    assert len(tries) == tries_count
 
 
 @pytest.mark.parametrize(
