@@ -25,7 +25,9 @@ _MEMORY = 'idle: memory, shared memory counted once, MiB'
 GOALS: Sequence[Goal] = (
     Goal('restart_placement', 'restart: requests to Placement', 1000, 2, 10),
     Goal('restart_unserved_s', 'restart: not served, s', 1000, 2.0, 7.0),
-    Goal('killed_unserved_s', 'kill -9 and start: …', 1000, 4.0, 8.0),
+    Goal(
+        'killed_unserved_s', 'kill -9 and start: not served, s', 1000, 4.0, 8.0
+    ),
     Goal(
         'first_placement_per_node',
         'first report: requests to Placement a node',

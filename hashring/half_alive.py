@@ -66,7 +66,6 @@ class HalfAliveWatch:
         self.cause: Cause | None = None
         # When the agent became half alive, within the last hour.
         self._began_s: list[float] = []
-        self._failing: tuple[Path, ...] = ()
         # Failing path -> since when.
         self._failing_since_s: dict[Path, float] = {}
         # When the newest member list was requested.
@@ -109,8 +108,7 @@ class HalfAliveWatch:
         :param view: the newest member list, read under a lease
         :param requested_at_s: when that list was requested
         """
-        self._failing = failing(states, now_s)
-        self._forget_ended_failures(states)
+        self._note_failures(states, now_s)
         self._note_listed_failures(view, requested_at_s)
         self._note_old_proofs(view, now_s)
         if self.cause is None:
@@ -126,15 +124,16 @@ class HalfAliveWatch:
         self._works_since_s = self._needed_since_s = None
         self._proven_since_s = {}
 
-    def _forget_ended_failures(self, states: PathStates) -> None:
-        """Take a failure that has ended and begun again for a new one.
+    def _note_failures(self, states: PathStates, now_s: float) -> None:
+        """Note which paths fail; one that has failed anew needs a new proof.
 
-        This agent may have published the former one all the time, because its
-        main loop stood still meanwhile.
+        This agent may have published the former failure all the time, because
+        its main loop stood still meanwhile.
         """
         former = self._failing_since_s
         self._failing_since_s = {
-            path: states[path].failing_since_s or 0.0 for path in self._failing
+            path: states[path].failing_since_s or 0.0
+            for path in failing(states, now_s)
         }
         anew = {
             path
@@ -155,7 +154,7 @@ class HalfAliveWatch:
             self._requested_at_s = requested_at_s
             self._listed_before = self._listed
             self._listed = self._list_published_paths(view)
-        self._listed &= frozenset(self._failing)
+        self._listed &= frozenset(self._failing_since_s)
         self._listed_before &= self._listed
 
     def _note_old_proofs(self, view: View, now_s: float) -> None:
@@ -194,7 +193,7 @@ class HalfAliveWatch:
     def _find_cause(
         self, states: PathStates, view: View, now_s: float
     ) -> Cause | None:
-        if not (self._after_s and self._failing):
+        if not (self._after_s and self._failing_since_s):
             self._proven_since_s = {}
             return None
         provers = self._find_provers(states, view, now_s)

@@ -51,7 +51,9 @@ def arrival(stage: Stage, note: Note) -> None:
     arrival_s = stage.settled(window)
     note.figure('arrival_s', arrival_s)
     note_window(note, 'arrival', window)
-    busy_s = (note.figures['arrival_server_cpu_s'] or 0.0) / _processors()
+    busy_s = (note.figures['arrival_server_cpu_s'] or 0.0) / (
+        os.cpu_count() or 1
+    )
     if arrival_s is not None and busy_s:
         note.figure('arrival_per_server_cpu', arrival_s / busy_s)
 
@@ -120,10 +122,6 @@ def adoption(stage: Stage, note: Note) -> None:
     verified_s = reading.wait_end(begun_s, stage.plan.settle_max_s)
     note.figure('adoption_verified_s', verified_s)
     note.figure('adoption_reads', reading.count)
-
-
-def _processors() -> int:
-    return os.cpu_count() or 1
 
 
 def _begun_s(lines: list[logs.Line]) -> float:

@@ -83,8 +83,8 @@ class UnheldNodes:
 
         The rows of all nodes, except the held ones, are read again. A node
         that was given here is awaited until two audits have not listed it: the
-        first one may have begun before, or Ironic did not show the node. If a
-        read has found it since, it stays due.
+        first one may have begun before, or Ironic did not show the node. If it
+        is due already, it stays due.
         """
         with self._lock:
             listed = frozenset(nodes)
@@ -97,11 +97,10 @@ class UnheldNodes:
             unsettled = self._due.keys() | self._unplaced.keys()
             self._to_find_by_name |= self._listed & unsettled
             self._unplaced = {}
-            arriving = self._due.keys() & self._arriving
-            found = {node: self._due[node] for node in arriving}
-            self._due = {n: f for n, f in nodes.items() if n not in held}
-            self._listed = set(self._due)
-            self._due = {**found, **self._due}
+            given = {n: f for n, f in self._due.items() if n in self._arriving}
+            listed_due = {n: f for n, f in nodes.items() if n not in held}
+            self._due = {**given, **listed_due}
+            self._listed = set(listed_due)
 
     def mark_given(self, nodes: Iterable[NodeId]) -> None:
         """Make nodes due because another host gave them to this host."""

@@ -134,11 +134,11 @@ class InterruptedTasks:
 
     def _list_servers(self, filters: dict[str, Any]) -> list[Any]:
         # Nova leaves out servers that may be restored, unless it is asked.
-        wanted = {'deleted': False, 'soft_deleted': True, **filters}
+        kept = {'deleted': False, 'soft_deleted': True}
         return list(
             objects.InstanceList.get_by_filters(
                 nova_context.get_admin_context(),
-                {'host': self._host, **wanted},
+                {'host': self._host, **kept, **filters},
                 expected_attrs=_ATTRIBUTES,
             )
         )

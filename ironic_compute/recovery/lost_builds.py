@@ -43,7 +43,8 @@ class LostBuilds:
     before it deleted the allocation, and a server that was deleted during its
     build, whose delete is finished. A failed build is found by its allocation;
     therefore its Instance is saved before the allocation is deleted. A server
-    whose unshelve was lost is shelved as before.
+    whose unshelve was lost is shelved as before. A build or unshelve that has
+    no allocation is ended by any host.
 
     :param list_allocated_nodes: returns the nodes on which a server has an
         allocation; one request to Placement

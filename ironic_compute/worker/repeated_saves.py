@@ -17,8 +17,8 @@ from oslo_log import log as logging
 
 LOG = logging.getLogger(__name__)
 
-# Fields that change at the end of a build, a rebuild, a stop and so on.
 _STARTED = 'launched_at'
+# Fields that change at the end of a build, a rebuild, a stop and so on.
 _OF_AN_END = frozenset({'vm_state', _STARTED})
 # Fields that are read only if they are asked for.
 _NOT_READ = frozenset({'metadata', 'system_metadata'})

@@ -103,9 +103,21 @@ def test_periodic_task_does_not_wait_for_neutron(
     assert clock.now_s() == began_s
 
 
+@pytest.fixture
+def deleted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The servers that Nova's own method has deleted."""
+    servers: list[Any] = []
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        '_delete_instance',
+        lambda *args: servers.append(args[2]),
+    )
+    return servers
+
+
 @pytest.mark.parametrize('is_restored', [False, True])
 def test_reclaimed_server_is_left_to_recovery(
-    is_restored: bool, monkeypatch: pytest.MonkeyPatch
+    is_restored: bool, deleted: list[Any]
 ) -> None:
     """A server that was restored after Nova had listed it stays in use."""
     saved: list[Any] = []
@@ -120,12 +132,6 @@ def test_reclaimed_server_is_left_to_recovery(
     server = types.SimpleNamespace(
         uuid='s1', vm_state=vm_states.SOFT_DELETED, task_state=None, save=save
     )
-    deleted: list[Any] = []
-    monkeypatch.setattr(
-        nova_manager.ComputeManager,
-        '_delete_instance',
-        lambda *args: deleted.append(args[2]),
-    )
     _Manager()._delete_instance(None, server, [])
     expected = {
         'expected_vm_state': [vm_states.SOFT_DELETED],
@@ -136,17 +142,11 @@ def test_reclaimed_server_is_left_to_recovery(
 
 
 def test_delete_of_a_soft_deleted_server_is_done_at_once(
-    monkeypatch: pytest.MonkeyPatch,
+    deleted: list[Any],
 ) -> None:
     """Its user, or recovery, has given it the task of a delete."""
     server = types.SimpleNamespace(
         vm_state=vm_states.SOFT_DELETED, task_state=task_states.DELETING
-    )
-    deleted: list[Any] = []
-    monkeypatch.setattr(
-        nova_manager.ComputeManager,
-        '_delete_instance',
-        lambda *args: deleted.append(args[2]),
     )
     _Manager()._delete_instance(None, server, [])
     assert deleted == [server]
