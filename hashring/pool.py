@@ -13,7 +13,8 @@ away nor a file brings one back: only an operator, or the host's own agent.
 Each agent reads the records of all others with each heartbeat. Therefore an
 agent publishes only those known hosts that fewer than two agents before it, in
 the order of their home hosts, publish already: two records name all hosts, and
-the bytes that all agents read grow with the square of their number.
+the bytes that all agents read grow with the square of their number. Without a
+lease it publishes all: the backend may have lost the records of the others.
 
 The agent's main thread owns the only object. Pure.
 """
@@ -62,6 +63,7 @@ class Pool:
         self._is_merged = False
         self._agreed_since_s: float | None = None
         self._epoch = 0
+        self._in_force = False
         self._is_home_retired = False
         # The hosts that had servers when their worker was last heard of.
         self.with_servers: frozenset[Host] = frozenset()
@@ -87,9 +89,11 @@ class Pool:
     ) -> None:
         """Replace the member list.
 
-        :param in_force: whether this agent's lease is held
+        :param in_force: whether this agent's lease is held, and the list is
+            newer than what this agent has published of its ring
         :param epoch: the epoch of the lease; a new one ends an agreement
         """
+        self._in_force = in_force
         if epoch != self._epoch:
             self._agreed_since_s, self._epoch = None, epoch
         if view is not self._view or not self._is_merged:
@@ -154,7 +158,7 @@ class Pool:
         counts = collections.Counter(
             host
             for member in self._view.members
-            if member.home < self._home
+            if self._in_force and member.home < self._home
             for host in published(member)
         )
         return tuple(

@@ -80,6 +80,7 @@ def describe_ring(
     return {
         'digest': status.ring.digest,
         'hosts': sorted(status.ring.hosts),
+        'known': sorted(status.known),
         'agreed_for_s': None if since_s is None else _rounded(now_s - since_s),
         'members': [
             {

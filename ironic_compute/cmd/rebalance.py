@@ -218,9 +218,13 @@ class PoolRebalance:
         )
 
     def work_until_done(self, plans: Plans) -> Iterator[str]:
-        """Move servers, and wait until nothing is left; yield sentences."""
+        """Move servers, and wait until nothing is left; yield sentences.
+
+        It ends when it has found the same hosts twice: after an outage of the
+        backend the first records may not name all of them.
+        """
         yield from self.move_servers(plans)
-        said = None
+        said, hosts = None, plans.keys()
         while True:
             found = try_read(self.read_plans)
             is_refused = isinstance(found, NovaRefused)
@@ -229,13 +233,14 @@ class PoolRebalance:
                 if is_refused
                 else describe(found, with_servers=self._with_servers)
             )
-            if left is None:
+            if left is None and found.keys() == hosts:
                 return
-            if left != said:
+            if left is not None and left != said:
                 yield left
                 said = left
             self._clock.sleep(LOOK_S)
             if not is_refused:
+                hosts = found.keys()
                 yield from self.move_servers(found)
 
 

@@ -32,8 +32,9 @@ from ironic_compute.manager import (
 )
 from ironic_compute.manager.forwarding import is_forwarded
 from ironic_compute.manager.retries import (
-    has_no_answer_of_cinder,
+    has_no_answer,
     retried,
+    retried_in_cinder,
     while_kept,
 )
 from resource_tracker.node import NodeId
@@ -249,17 +250,20 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         the volume, and the server has a fault with the reason.
         """
         try:
-            request['block_device_mapping'] = (
-                self.compute_task_api.renew_volumes(context, instance.uuid)
-            )
+            volumes = self._list_renewed_volumes(context, instance)
+            request['block_device_mapping'] = volumes
         except (nova_exception.NovaException, CinderError) as exc:
-            if has_no_answer_of_cinder(exc):
+            if has_no_answer(exc):
                 raise
             LOG.warning(
                 'The volumes of server %(server)s, which is built again, '
                 'cannot be reserved again: %(error)s',
                 {'server': instance.uuid, 'error': exc},
             )
+
+    @retried_in_cinder
+    def _list_renewed_volumes(self, context: Any, instance: Any) -> Any:
+        return self.compute_task_api.renew_volumes(context, instance.uuid)
 
     def _has_allocation(
         self, instance: Any, request: Mapping[str, Any]

@@ -23,7 +23,7 @@ from nova.compute import task_states
 from oslo_log import log as logging
 
 from hashring.clock import Clock
-from ironic_compute.manager.retries import NO_ANSWER, after, retried
+from ironic_compute.manager.retries import has_no_answer, retried
 
 LOG = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class RepeatedDeletes(nova_manager.ComputeManager):
     @retried(
         'The delete of server %(server)s waits until all services answer: '
         '%(error)s',
-        after(*NO_ANSWER),
+        has_no_answer,
     )
     def _delete_instance(self, context: Any, instance: Any, bdms: Any) -> None:
         """Delete a server; blocks until each service has answered."""

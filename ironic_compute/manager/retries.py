@@ -11,6 +11,7 @@ Tenacity's time limit reads a clock of its own, so it is not used here.
 """
 
 import functools
+import http
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -39,6 +40,7 @@ NO_ANSWER_OF_NOVA: tuple[type[Exception], ...] = (
 # The errors that show that a service did not answer.
 NO_ANSWER: tuple[type[Exception], ...] = (
     *NO_ANSWER_OF_NOVA,
+    nova_exception.CinderConnectionFailed,
     keystone_exceptions.ConnectionError,
     keystone_exceptions.DiscoveryFailure,
     keystone_exceptions.ServiceUnavailable,
@@ -47,16 +49,32 @@ NO_ANSWER: tuple[type[Exception], ...] = (
 )
 
 
+# The statuses with which a proxy answers for a server that does not.
+_NOT_REACHED = (
+    http.HTTPStatus.BAD_GATEWAY,
+    http.HTTPStatus.SERVICE_UNAVAILABLE,
+    http.HTTPStatus.GATEWAY_TIMEOUT,
+)
+
+
 def after(*kind: type[Exception]) -> _Errors:
     """Repeat after these errors, and after those that they have caused."""
     return lambda exc: isinstance(exc, kind) or isinstance(exc.__cause__, kind)
 
 
-def has_no_answer_of_cinder(exc: Exception) -> bool:
-    """Repeat after the errors that show that Cinder could do nothing."""
+def has_no_answer(exc: Exception) -> bool:
+    """Repeat after the errors that show that a service did not answer."""
+    return after(*NO_ANSWER)(exc) or _status_of_cinder(exc) in _NOT_REACHED
+
+
+def _has_failed_in_cinder(exc: Exception) -> bool:
+    return _status_of_cinder(exc) == http.HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _status_of_cinder(exc: Exception) -> int | None:
     if isinstance(exc, cinder_exceptions.ClientException):
-        return int(exc.code) >= 500
-    return isinstance(exc, nova_exception.CinderConnectionFailed)
+        return int(exc.code)
+    return None
 
 
 def while_kept(exc: Exception) -> bool:
@@ -90,11 +108,12 @@ def retry(
 
 
 def retried(
-    sentence: str, is_repeated: _Errors
+    sentence: str, is_repeated: _Errors, limit_s: float = math.inf
 ) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
     """Repeat a method that takes a context and an Instance; see ``retry``.
 
     :param sentence: the warning, with ``%(server)s`` and ``%(error)s``
+    :param limit_s: seconds after which an error is raised in any case
     """
 
     def decorate(method: Callable[..., _Result]) -> Callable[..., _Result]:
@@ -109,8 +128,22 @@ def retried(
                 lambda exc: LOG.warning(
                     sentence, {'server': server.uuid, 'error': exc}
                 ),
+                limit_s=limit_s,
             )
 
         return repeat
 
     return decorate
+
+
+retried_in_cinder = retried(
+    'Cinder has failed at a request for server %(server)s, which is repeated '
+    'for ten minutes: %(error)s',
+    _has_failed_in_cinder,
+    limit_s=600.0,
+)
+"""Repeat a method after internal errors of Cinder, but not for ever.
+
+Cinder's database or a driver of it may be away for a while, but there are
+requests that fail so each time, and a delete of the server waits meanwhile.
+"""

@@ -13,19 +13,20 @@ Importing this module imports Nova's manager; see ``compute_manager``.
 from typing import Any
 
 from nova.compute import manager as nova_manager
+from nova.volume import cinder
 
 from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.manager.late_saves import expecting_offloaded
 from ironic_compute.manager.retries import (
-    NO_ANSWER,
     after,
-    has_no_answer_of_cinder,
+    has_no_answer,
     retried,
+    retried_in_cinder,
 )
 from ironic_compute.manager.stale_messages import SHELVING, drop, is_due
 
-_has_no_answer = after(*NO_ANSWER, errors.IronicUnavailable)
+_has_no_answer_of_ironic = after(errors.IronicUnavailable)
 
 
 class RepeatedShelving(nova_manager.ComputeManager):
@@ -50,8 +51,9 @@ class RepeatedShelving(nova_manager.ComputeManager):
     @retried(
         'The shelving of server %(server)s waits until all services answer: '
         '%(error)s',
-        lambda exc: _has_no_answer(exc) or has_no_answer_of_cinder(exc),
+        lambda exc: has_no_answer(exc) or _has_no_answer_of_ironic(exc),
     )
+    @retried_in_cinder
     def _shelve_offload_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> None:
@@ -88,8 +90,7 @@ class RepeatedShelving(nova_manager.ComputeManager):
 
     def _reserve_volume(self, context: Any, server: str, bdm: Any) -> str:
         """Return the id of a reservation, of an earlier try or a new one."""
-        found = self.volume_api.attachment_get_all(context, instance_id=server)
-        for each in found:
+        for each in self._list_attachments(context, server):
             is_other = each['id'] != bdm.attachment_id
             is_of_volume = each.get('volume_id') == bdm.volume_id
             if is_other and is_of_volume and each.get('status') == 'reserved':
@@ -98,3 +99,20 @@ class RepeatedShelving(nova_manager.ComputeManager):
             context, bdm.volume_id, server
         )
         return str(made['id'])
+
+    def _list_attachments(self, context: Any, server: str) -> list[Any]:
+        """Return the attachments of a server's volumes.
+
+        Cinder lists those of the caller's project only, unless an
+        administrator asks for all. Recovery is one of another project, and so
+        may be the user who shelves the server.
+        """
+        if not context.is_admin:
+            return list(
+                self.volume_api.attachment_get_all(context, instance_id=server)
+            )
+        client = cinder.cinderclient(context, '3.44', skip_version_check=True)
+        found = client.attachments.list(
+            search_opts={'all_tenants': '1', 'instance_id': server}
+        )
+        return [each.to_dict() for each in found]

@@ -107,6 +107,20 @@ class TaskFailures:
             'received it',
         )
 
+    @staticmethod
+    def end_unallocated_unshelve(instance: Any) -> None:
+        """End an unshelve without an allocation; the server has no host.
+
+        ``stray_instances`` frees the node if Ironic still has the server on
+        one.
+        """
+        clear_task(instance)
+        LOG.warning(
+            'Server %(server)s is shelved as before: its unshelving ended '
+            'without a node',
+            {'server': instance.uuid},
+        )
+
     def end_lost_build(self, context: Any, instance: Any) -> None:
         """End a build whose request was lost; the server has no host.
 

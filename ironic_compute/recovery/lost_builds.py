@@ -97,11 +97,15 @@ class LostBuilds:
             self._is_checking.release()
 
     def _check_one(self, context: Any, instance: Any) -> None:
+        if instance.uuid in self._without_node:
+            return
         try:
-            if self._is_ours(context, instance):
+            nodes = self._list_allocated_nodes(context, instance.uuid)
+            if self._is_ours(instance, nodes):
+                end = functools.partial(self._end, context, instance, nodes)
                 self._begin(
                     f'lost-{instance.uuid}',
-                    functools.partial(self._run, context, instance),
+                    functools.partial(self._run, instance.uuid, end),
                 )
         except Exception as exc:
             LOG.warning(
@@ -144,16 +148,13 @@ class LostBuilds:
             if now_s - self._first_seen_s[state] >= self._lost_s
         ]
 
-    def _is_ours(self, context: Any, instance: Any) -> bool:
+    def _is_ours(self, instance: Any, nodes: list[NodeId]) -> bool:
         """Return whether this host has to end a lost build.
 
         Any host may end the build or unshelve of a server without an
         allocation: nova-conductor has not scheduled it for ``lost_s``, or it
         has failed, and its worker has ended before it cleared the task.
         """
-        if instance.uuid in self._without_node:
-            return False
-        nodes = self._list_allocated_nodes(context, instance.uuid)
         if not nodes and instance.task_state == task_states.DELETING:
             return True
         if not nodes and instance.vm_state == vm_states.ERROR:
@@ -167,16 +168,16 @@ class LostBuilds:
         held = self._held_nodes.rows()
         return any(node in held for node in nodes)
 
-    def _run(self, context: Any, instance: Any) -> None:
+    def _run(self, server: str, end: Callable[[], None]) -> None:
         in_progress.run_exclusive(
             self._in_progress,
-            instance.uuid,
-            functools.partial(self._end, context, instance),
+            server,
+            end,
             'Could not end the lost build of server %(server)s; trying again '
             'later',
         )
 
-    def _end(self, context: Any, instance: Any) -> None:
+    def _end(self, context: Any, instance: Any, nodes: list[NodeId]) -> None:
         checked_at = instance.updated_at
         instance.refresh()
         if instance.host is not None or instance.updated_at != checked_at:
@@ -191,7 +192,20 @@ class LostBuilds:
             if is_lost:
                 self._count_lost()
         elif _is_unshelving(instance):
+            self._end_unshelve(context, instance, nodes)
+
+    def _end_unshelve(
+        self, context: Any, instance: Any, nodes: list[NodeId]
+    ) -> None:
+        """End an unshelve; free what was allocated to it at the check.
+
+        Of several hosts that end one without an allocation, a slow one may
+        meet the next unshelve, and would free its node and allocation.
+        """
+        if nodes:
             self._failures.end_lost_unshelve(context, instance)
+        else:
+            self._failures.end_unallocated_unshelve(instance)
 
 
 def _is_unshelving(instance: Any) -> bool:

@@ -11,10 +11,12 @@ so that the host started last wins; code under test goes by ``self.host``.
 """
 
 import copy
+import functools
 import importlib.metadata
 import pathlib
 import sys
 import time
+import types
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -84,6 +86,35 @@ class Neutron(nova_fixtures.NeutronFixture):  # type: ignore[misc]
         return {'port': copy.deepcopy(port)}
 
 
+class Cinder(nova_fixtures.CinderFixture):  # type: ignore[misc]
+    """Cinder, which lists the attachments of all projects to administrators.
+
+    The fixture has only what ``nova.volume.cinder.API`` asks for.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.useFixture(
+            fixtures.MonkeyPatch(
+                'nova.volume.cinder.cinderclient', lambda *_, **__: self
+            )
+        )
+
+    @property
+    def attachments(self) -> Any:
+        """What ``cinderclient.client.Client`` has by this name."""
+        return types.SimpleNamespace(list=self._list_attachments)
+
+    def _list_attachments(self, search_opts: Mapping[str, str]) -> list[Any]:
+        found = self.fake_attachment_get_all(
+            None, instance_id=search_opts['instance_id']
+        )
+        return [
+            types.SimpleNamespace(to_dict=functools.partial(dict, each))
+            for each in found
+        ]
+
+
 class NovaTestCase(
     test.TestCase, integrated_helpers.PlacementInstanceHelperMixin
 ):
@@ -145,7 +176,7 @@ class NovaTestCase(
         self.useFixture(nova_fixtures.RealPolicyFixture())
         self.neutron = self.useFixture(Neutron(self))
         self.glance = self.useFixture(nova_fixtures.GlanceFixture(self))
-        self.cinder = self.useFixture(nova_fixtures.CinderFixture(self))
+        self.cinder = self.useFixture(Cinder(self))
         self.useFixture(reuse.ReusePlacement())
         placement = self.useFixture(functional_fixtures.PlacementFixture())
         self.placement = placement.api

@@ -56,6 +56,16 @@ def test_two_agents_publish_each_known_host() -> None:
         del members[gone], pools[gone]
 
 
+def test_agent_without_a_lease_publishes_all_known_hosts() -> None:
+    """The backend may have lost the records that name them."""
+    pool = Pool(C3, [], settle_s=5.0)
+    view = View((member(C1, known=(C1, C2)), member(C2, known=(C1, C2))))
+    pool.update_members(view, 0.0, in_force=True)
+    assert pool.known_to_publish() == (C3,)
+    pool.update_members(view, 9.0, in_force=False)
+    assert pool.known_to_publish() == (C1, C2, C3)
+
+
 def test_a_deleted_host_does_not_come_back_by_gossip() -> None:
     """A host without a Service is dropped though a member knows it."""
     pool = Pool(C1, [C3], settle_s=5.0)

@@ -175,6 +175,18 @@ def test_command_does_not_wait_for_a_host_that_was_retired(
     assert list(itertools.islice(sentences, 3)) == []
 
 
+def test_command_waits_for_a_host_that_no_record_names_for_a_moment(
+    pool: Pool,
+) -> None:
+    """The backend had lost the record that names it."""
+    del pool.plans[C2]
+    pool.plans[C1] = HostPlan(1, 0, ())
+    plans = {**pool.plans, C2: HostPlan(1, 1, (BUSY,))}
+    pool.clock.sleep = lambda _: pool.plans.update(plans)
+    said = next(pool.work().work_until_done(plans), 'nothing')
+    assert 'Server s4 has task rebuilding' in said
+
+
 def test_limit_holds_for_the_whole_pool(pool: Pool) -> None:
     """The second server waits for the end of a minute."""
     work = pool.work(limit=1)

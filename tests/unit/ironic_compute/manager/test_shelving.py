@@ -10,6 +10,7 @@ from cinderclient import exceptions as cinder_exceptions
 from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
 from nova.compute import task_states
+from nova.volume import cinder
 
 from ironic_compute import errors
 from ironic_compute.manager.shelving import RepeatedShelving
@@ -21,7 +22,7 @@ _NO_IRONIC.__cause__ = errors.IronicUnavailable('no answer')
 
 
 class _Shelving(RepeatedShelving):
-    """A manager; Nova's shelving frees the node and then raises errors."""
+    """A manager; shelving frees the node and then raises the errors."""
 
     def __init__(self, answers: list[Exception], *, has_node: bool) -> None:
         self.clock = ManualClock()
@@ -34,6 +35,8 @@ class _Shelving(RepeatedShelving):
 
     def finish_shelving(self, context: Any, instance: Any) -> None:
         self.done.append('finished')
+        if self.answers:
+            raise self.answers.pop(0)
 
 
 def _shelve(
@@ -92,6 +95,7 @@ def test_shelving_goes_on_when_nova_answers_again(
     [
         nova_exception.CinderConnectionFailed(reason='refused'),
         cinder_exceptions.ClientException(503, 'no server is available'),
+        cinder_exceptions.ClientException(500, 'no database'),
     ],
 )
 def test_shelving_goes_on_when_cinder_answers_again(
@@ -111,6 +115,9 @@ class _Cinder:
 
     def attachment_get_all(self, context: Any, **wanted: str) -> list[Any]:
         assert wanted == {'instance_id': 's1'}
+        return self._list_all() if context.project_id == 'owner' else []
+
+    def _list_all(self) -> list[Any]:
         return [
             {'id': 'b1', 'status': 'reserved', 'volume_id': 'v2'},
             *(
@@ -118,6 +125,20 @@ class _Cinder:
                 for key, status in self.attachments.items()
             ),
         ]
+
+    def client(self, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return a client of an administrator; see ``nova.volume.cinder``."""
+        assert context.is_admin
+
+        def list_wanted(search_opts: dict[str, str]) -> list[Any]:
+            assert search_opts == {'all_tenants': '1', 'instance_id': 's1'}
+            return [
+                types.SimpleNamespace(to_dict=lambda each=each: each)
+                for each in self._list_all()
+            ]
+
+        attachments = types.SimpleNamespace(list=list_wanted)
+        return types.SimpleNamespace(attachments=attachments)
 
     def attachment_create(
         self, context: Any, volume: str, server: str
@@ -133,20 +154,31 @@ class _Cinder:
         del self.attachments[key]
 
 
-def test_each_try_uses_the_reservation_of_the_first_one() -> None:
-    """A volume would else have one more attachment after each try."""
+@pytest.mark.parametrize(
+    ('project', 'is_admin'), [('owner', False), ('service', True)]
+)
+def test_each_try_uses_the_reservation_of_the_first_one(
+    project: str, is_admin: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A volume would else have one more attachment after each try.
+
+    Cinder lists it to recovery, which is of another project, only if recovery
+    asks for those of all projects.
+    """
     manager, saved = _Shelving([], has_node=False), []
-    manager.volume_api = cinder = _Cinder()
+    manager.volume_api = fake = _Cinder()
+    monkeypatch.setattr(cinder, 'cinderclient', fake.client)
     volume = types.SimpleNamespace(
         is_volume=True, attachment_id='a1', volume_id='v1'
     )
     volume.save = lambda: saved.append(volume.attachment_id)
     server = types.SimpleNamespace(uuid='s1')
+    context = types.SimpleNamespace(project_id=project, is_admin=is_admin)
     for _ in range(2):
         with pytest.raises(cinder_exceptions.ClientException):
-            manager._terminate_volume_connections(None, server, [volume])
-    manager._terminate_volume_connections(None, server, [volume])
-    assert (cinder.attachments, saved) == ({'a2': 'reserved'}, ['a2'])
+            manager._terminate_volume_connections(context, server, [volume])
+    manager._terminate_volume_connections(context, server, [volume])
+    assert (fake.attachments, saved) == ({'a2': 'reserved'}, ['a2'])
 
 
 def test_shelving_goes_on_when_ironic_answers_again(
@@ -173,6 +205,18 @@ def test_shelving_that_cinder_refuses_fails(
     refused = cinder_exceptions.Forbidden(403)
     with pytest.raises(cinder_exceptions.Forbidden):
         _shelve(_Shelving([refused], has_node=True), monkeypatch)
+
+
+def test_shelving_that_fails_in_cinder_ends_after_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A driver may fail each time, and a delete of the server waits."""
+    manager = _Shelving([], has_node=True)
+    failed = cinder_exceptions.ClientException(500, 'the driver failed')
+    manager.answers = [failed] * 1000
+    with pytest.raises(cinder_exceptions.ClientException):
+        _shelve(manager, monkeypatch)
+    assert manager.clock.now_s() == 1600.0
 
 
 def test_shelving_of_a_server_that_is_in_use_again_is_dropped(
