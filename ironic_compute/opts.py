@@ -144,7 +144,9 @@ _FEED = [
         help='Seconds between two reads of all nodes of the pool (the audit). '
         'It finds deletions and other changes that the delta list cannot '
         'contain. At 5,000 nodes one audit costs Ironic about six seconds of '
-        'CPU, and takes twice as long.',
+        'CPU, and takes twice as long. One worker reads the nodes for all '
+        'workers of the pool; one that hears nothing of it for one and a half '
+        'intervals reads them itself.',
     ),
 ]
 

@@ -237,13 +237,14 @@ class SimulatedPool(Cloud):
         return held_count == self._nodes_count
 
     def request_audits(self) -> None:
-        """Have each worker read all nodes now."""
+        """Have the reader list all nodes now, and tell the others."""
         for worker in self.workers():
             worker.reporter.audits_count = 0
-            worker.feed.request_audit()
+            if worker.reads.is_reader():
+                worker.feed.request_audit()
 
     def is_audited(self) -> bool:
-        """Return whether each worker has stored the nodes that it has read.
+        """Return whether each worker has compared the nodes of the list.
 
         Then it reads the rows of those that it does not hold.
         """

@@ -74,7 +74,7 @@ def _per_minute(pool: SimulatedPool, idle_s: float) -> Figures:
 
 
 def _audit(pool: SimulatedPool, idle: Figures) -> Figures:
-    """Have all workers read all nodes at once; less what idling takes."""
+    """Have all workers audit all nodes at once; less what idling takes."""
     used, began_s = _counts(pool), pool.kernel.now_s
     pool.request_audits()
     _wait(pool, pool.is_audited)

@@ -3,9 +3,9 @@
 
 Ironic's notifications arrive within a second of a change. The delta list finds
 the changes whose notification was lost, and the audit finds what neither can
-show, deletions above all. The delta list is not read while another worker
-tells what it has, and all of it was delivered; see ``shared_reads``. The facts
-in a notification are delivered only if they are later than all facts delivered
+show, deletions above all. Neither list is read while another worker tells what
+it has, and all of it was delivered; see ``shared_reads``. The facts in a
+notification are delivered only if they are later than all facts delivered
 before; in doubt the node is read again, once for a burst of notifications.
 Nothing is derived from an error: the sink gets only facts that were read
 without one, and an outage of Ironic is logged once. Each worker has one feed,
@@ -21,8 +21,9 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import errors
-from ironic_compute.batching import HalfTimePause, paced_chunks, run_isolated
+from ironic_compute.batching import paced_chunks, run_isolated
 from ironic_compute.feed import notifications
+from ironic_compute.feed.audit_schedule import AuditSchedule
 from ironic_compute.feed.concurrent_reads import ConcurrentReads, RecordedReads
 from ironic_compute.feed.delivered import Delivered
 from ironic_compute.feed.notifications import (
@@ -31,6 +32,7 @@ from ironic_compute.feed.notifications import (
     new_listener,
 )
 from ironic_compute.feed.outage import Outage
+from ironic_compute.feed.paced_list import list_nodes
 from ironic_compute.feed.read_queue import ReadQueue
 from ironic_compute.feed.redelivery import Redelivery
 from ironic_compute.feed.shared_reads import Heard, ReadsAlone, SharedReads
@@ -40,12 +42,15 @@ from ironic_compute.ironic_api import timestamps
 from ironic_compute.ironic_api.reader import IronicReader
 from ironic_compute.loop_thread import LoopThread, NewLoop
 from ironic_compute.nodes.changes_read import ChangesRead, fingerprint
+from ironic_compute.nodes.listed_nodes import ListPart, ToldLists
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
 _RETRY_LISTENER_S = 30.0
-_RETRY_AUDIT_MAX_S = 300.0
+# A told list that shows more held nodes otherwise is not used: one list costs
+# Ironic less than so many reads.
+_DIFFERING_MAX = 100
 # Seconds in which a listener skips the old notifications in its queue. They
 # come at thousands a second; the nodes of later ones are read.
 _SKIP_OLD_S = 120.0
@@ -88,8 +93,13 @@ class NodeFeed:
         # Nodes that belonged to another pool when they were read last.
         self._outside_pool: set[str] = set()
         self._outage = Outage()
-        # The wait after the last failure; 0 if the last audit succeeded.
-        self._audit_wait_s = 0.0
+        self._told_lists = ToldLists()
+        self._schedule = AuditSchedule(
+            self._clock,
+            float(self._options.audit_interval_s),
+            self._interval_s,
+            self._shared.is_reader,
+        )
         self._listener: Any = None
         self._listen_since_s = 0.0
         self._has_warned = False
@@ -189,6 +199,7 @@ class NodeFeed:
 
     def request_audit(self) -> None:
         """Read all nodes now, in the thread of the audit."""
+        self._schedule.request()
         self._audit_loop.wake()
 
     def _read(self, node: str) -> None:
@@ -256,27 +267,41 @@ class NodeFeed:
 
     # Audit and delta list
 
+    def accept_listed(self, part: ListPart) -> None:
+        """Accept a part of another worker's list; any thread may call."""
+        if self._told_lists.add(part):
+            self._audit_loop.wake()
+
     def _try_audit(self) -> float:
-        """Read all nodes; return the seconds until the next audit or try."""
-        if self._try_read(self._audit):
-            self._audit_wait_s = 0.0
-            return float(self._options.audit_interval_s)
-        self._audit_wait_s = self._audit_retry_s(self._audit_wait_s)
-        return self._audit_wait_s
+        """Audit all nodes if it is time; return the seconds until the next.
 
-    def _audit_retry_s(self, last_s: float) -> float:
-        """Return the seconds until the next try after an audit failed.
-
-        If the delta list fails too, Ironic is away, and a try costs it little.
-        If only the audit fails, perhaps at the last of many pages, each try
-        loads Ironic, so the waits grow.
-
-        :param last_s: the wait before that failure; 0 at the first failure
+        Or until the next try, after an error.
         """
-        if not last_s or self._outage.is_total:
-            return self._interval_s
-        longest_s = min(_RETRY_AUDIT_MAX_S, self._options.audit_interval_s)
-        return min(2.0 * last_s, longest_s)
+        told = self._told_lists.take()
+        if told is not None and self._may_use(told):
+            self._call_audit(self._sink.audit_told, told)
+        elif self._schedule.is_due():
+            self._schedule.begin()
+            if not self._try_read(self._audit):
+                is_total = self._outage.is_total
+                return self._schedule.note_failure(is_total=is_total)
+        else:
+            return self._schedule.wait_s()
+        self._schedule.note_done()
+        return self._schedule.wait_s()
+
+    def _may_use(self, told: Mapping[NodeId, str]) -> bool:
+        """Return whether a list of another worker is as good as an own one.
+
+        The first list of a worker is its own, as it has no facts before. So is
+        the one after an outage, which shows that Ironic answers again.
+        """
+        if self._schedule.is_first or self._outage.is_on:
+            return False
+        if self._shared.is_reader():
+            return False
+        count = self._sink.count_differing(told)
+        return count is not None and count <= _DIFFERING_MAX
 
     def _audit(self) -> None:
         """Read all nodes; reads of single nodes made meanwhile replace them.
@@ -292,34 +317,25 @@ class NodeFeed:
             # Nodes that changed lately are the most likely ones to differ
             # from Placement, so they are read before the full list.
             self._read_delta()
+        began_s = self._clock.now_s()
         with self._concurrent_reads.record() as reads:
-            nodes = {facts.uuid: facts for facts in self._list(is_first)}
-            self._deliver_audit(collections.ChainMap(reads.facts, nodes))
+            listed = list_nodes(self._client, self._clock, is_first=is_first)
+            self._shared.tell_all(began_s, listed)
+            nodes = {facts.uuid: facts for facts in listed}
+            newest = collections.ChainMap(reads.facts, nodes)
+            self._call_audit(self._sink.audit_nodes, newest)
             # The list may have contained these nodes although they are gone,
             # and no later list would correct that.
             for node in frozenset(reads.missing):
                 self._deliver_missing(node)
 
-    def _list(self, is_first: bool) -> Sequence[NodeFacts]:
-        """Read all nodes of the pool.
-
-        Only the first list is read without pauses, because it ends a restart.
-        During any other list, builds need the same Ironic more urgently.
-        """
-        started_s = self._clock.now_s()
-        if is_first:
-            nodes = self._client.list_nodes()
-        else:
-            nodes = self._client.list_nodes(pause=HalfTimePause(self._clock))
-        LOG.debug(
-            'Read %(count)d nodes in %(seconds).1f s',
-            {'count': len(nodes), 'seconds': self._clock.now_s() - started_s},
-        )
-        return nodes
-
-    def _deliver_audit(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
+    @staticmethod
+    def _call_audit(
+        audit: Callable[[Mapping[NodeId, Any]], None],
+        nodes: Mapping[NodeId, Any],
+    ) -> None:
         try:
-            self._sink.audit_nodes(nodes)
+            audit(nodes)
         except Exception:
             LOG.exception('Could not process a list of all nodes')
 

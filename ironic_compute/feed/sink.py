@@ -43,3 +43,18 @@ class Sink(Protocol):
         :param nodes: a live view: a read of one node may change or remove it
             during the call
         """
+
+    def count_differing(self, told: Mapping[NodeId, str]) -> int | None:
+        """Return how many held nodes a told list lacks or shows otherwise.
+
+        None if a told list is of no use, because a node of the pool waits here
+        for a holder.
+
+        :param told: the ``listed_fingerprint`` of each node of the pool
+        """
+
+    def audit_told(self, told: Mapping[NodeId, str]) -> None:
+        """Accept the list of the pool's nodes that another worker has read.
+
+        Each node that differs is read from Ironic.
+        """

@@ -10,7 +10,7 @@ target asks it for the node. ``rebalance`` calls this module in each round,
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 import attrs
@@ -100,6 +100,15 @@ class NewNodes:
         self._foreign.clear()
         self._unheld.reset_from_list(nodes, self._held_nodes.rows())
 
+    def check_listed(self, names: Set[NodeId]) -> None:
+        """Make the rows of listed nodes due for the next pass.
+
+        :param names: the list of all nodes of the pool that another worker has
+            read, while no node waited here
+        """
+        self._foreign.clear()
+        self._unheld.check_listed(names, self._held_nodes.rows())
+
     def hold_if_ours(self, node: NodeId) -> None:
         """Read the row of one node, and hold the node if it names this host.
 
@@ -131,6 +140,7 @@ class NewNodes:
         if due:
             self._place_all(due)
             self._foreign.send_requests()
+        self._read_untaken()
         self._confirmation.confirm_due_rows()
 
     def _place_all(self, due: Mapping[NodeId, NodeFacts]) -> None:
@@ -155,6 +165,33 @@ class NewNodes:
                 self._confirmation.confirm_due_rows()
         finally:
             self._unheld.put_back({node: due[node] for node in left})
+
+    def _read_untaken(self) -> None:
+        """Have each told node read that no other host of the pool holds.
+
+        The feed then adds its facts, and a later pass places it.
+        """
+        unread = self._unheld.take_unread()
+        if not unread:
+            return
+        try:
+            rows = self._compute_nodes.list_by_nodes(unread)
+        except Exception:
+            self._unheld.put_back_unread(unread)
+            raise
+        for node in sorted(unread):
+            row = rows.get(node)
+            if not self._is_still_of_pool(node, row and row.host):
+                self._unheld.forget_holder(node)
+                self._request_read(node)
+
+    def _is_still_of_pool(self, node: NodeId, holder: str | None) -> bool:
+        """Return whether the holder of a node is another host of the pool."""
+        if holder is None or holder == self._held_nodes.host:
+            return False
+        is_live = self._services.find_record(Host(holder)) is not None
+        in_pool = holder in self._pool.known
+        return self._unheld.is_of_pool(node) and in_pool and is_live
 
     def _read_rows(self, nodes: Iterable[NodeId]) -> _RowsRead:
         read_at, now_s = self._held_nodes.version(), self._clock.now_s()

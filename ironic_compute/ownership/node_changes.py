@@ -17,6 +17,7 @@ from hashring.clock import Clock
 from ironic_compute.batching import CHUNK_PAUSE_S, paced_chunks, run_isolated
 from ironic_compute.nodes import placement_reports
 from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.nodes.listed_nodes import listed_fingerprint
 from ironic_compute.ownership.new_nodes import NewNodes
 from ironic_compute.ownership.removal import Removal
 from ironic_compute.ownership.row_audit import RowAudit
@@ -108,6 +109,47 @@ class NodeChanges:
             # provider is read anyway.
             placement_reports.audit_providers(self._reconciler)
         self.has_audited = True
+
+    def count_differing(self, told: Mapping[NodeId, str]) -> int | None:
+        """Return how many held nodes a told list lacks or shows otherwise.
+
+        None if a node waits here for a holder: then the newest facts of all
+        nodes are needed.
+        """
+        if not self._unheld.is_settled():
+            return None
+        held = self._held_nodes.rows()
+        return sum(not self._is_as_told(node, told) for node in held)
+
+    def audit_told(self, told: Mapping[NodeId, str]) -> None:
+        """Run the audits with a list that another worker has read.
+
+        That list decides nothing: it only shows which nodes to read. Blocks
+        for many requests.
+        """
+        self._check_rows(rests=True)
+        held = sorted(self._held_nodes.rows().keys() & told.keys())
+        for some in paced_chunks(held, self._clock):
+            for node in some:
+                self._check_told(node, told)
+        self._new_nodes.check_listed(told.keys())
+        self._removal.check_absent_names(told.keys())
+        placement_reports.audit_providers(self._reconciler)
+
+    def _check_told(self, node: NodeId, told: Mapping[NodeId, str]) -> None:
+        # Reported even if nothing differs, as after a list of its own: an
+        # earlier report may have failed.
+        as_told = self._is_as_told(node, told)
+        if not as_told or not run_isolated(
+            node, self._held_nodes.report_node, node
+        ):
+            self._request_read(node)
+
+    def _is_as_told(self, node: NodeId, told: Mapping[NodeId, str]) -> bool:
+        facts = self._held_nodes.facts(node)
+        if facts is None or self.is_missing(node):
+            return False
+        return listed_fingerprint(facts) == told.get(node)
 
     def _check_rows(self, *, rests: bool) -> None:
         """Audit the rows; an error is only logged, so the other audits run.

@@ -16,6 +16,7 @@ from hashring.ring import Host
 from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.journal.moves import LIMIT_MAX, Move, Query
 from ironic_compute.nodes.changes_read import ChangesRead
+from ironic_compute.nodes.listed_nodes import ListPart
 from ironic_compute.nodes.pins import Pin
 from ironic_compute.ownership.departures import Asker, Departures
 from ironic_compute.ownership.draining import Draining
@@ -272,11 +273,14 @@ class FeedEndpoint:
     """Receives what another worker has read of Ironic; since version 1.7.
 
     :param accept: notes it for the next delta list; does not block
+    :param accept_part: notes a part of a list of all nodes, since version 1.8;
+        does not block
     """
 
     target = oslo_messaging.Target(namespace=NAMESPACE, version=VERSION)
 
     _accept: Callable[[ChangesRead], None]
+    _accept_part: Callable[[ListPart], None]
 
     def changes_read(
         self,
@@ -287,3 +291,17 @@ class FeedEndpoint:
     ) -> None:
         """Receive the fields of ``nodes.changes_read.ChangesRead``."""
         self._accept(ChangesRead(since, next_since, fingerprints))
+
+    def nodes_listed(
+        self,
+        context: Any,
+        reader: str,
+        began_s: float,
+        number: int,
+        count: int,
+        fingerprints: Mapping[NodeId, str],
+    ) -> None:
+        """Receive the fields of ``nodes.listed_nodes.ListPart``."""
+        self._accept_part(
+            ListPart(Host(reader), began_s, number, count, fingerprints)
+        )

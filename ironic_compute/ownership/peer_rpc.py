@@ -5,7 +5,8 @@ The messages have an RPC namespace of their own on the topic of nova-compute,
 where a stock nova-compute ignores them; ``peer_endpoints`` receives them.
 ``nodes_given`` is a cast: the receiver reads the rows of these nodes at once.
 If the cast is lost, it reads them after the next audit. ``changes_read`` is a
-cast, too: if it is lost, the receiver asks Ironic itself. Requests of an
+cast, too, as is ``nodes_listed``: if it is lost, the receiver asks Ironic
+itself. Requests of an
 operator are calls. They return None, or a sentence that tells the operator why
 nothing was done.
 """
@@ -22,6 +23,7 @@ from nova.compute import rpcapi
 from hashring.ring import Host
 from ironic_compute.journal.moves import Move, Query, parse_move
 from ironic_compute.nodes.changes_read import ChangesRead
+from ironic_compute.nodes.listed_nodes import ListPart
 from ironic_compute.nodes.pins import Pin
 from ironic_compute.ownership.departures import Asker
 from ironic_compute.ownership.move_plan import PlannedMove
@@ -35,7 +37,7 @@ from ironic_compute.pool.foreign_hosts import Answer
 from resource_tracker.node import NodeId
 
 NAMESPACE = 'ironic_compute'
-VERSION = '1.7'
+VERSION = '1.8'
 # The version that workers of every release accept.
 _FIRST_VERSION = '1.0'
 # Since it, servers may be moved into another availability zone.
@@ -63,6 +65,22 @@ def notify_changes(host: Host, read: ChangesRead) -> None:
         since=read.since,
         next_since=read.next_since,
         fingerprints=read.fingerprints,
+    )
+
+
+def notify_listed(host: Host, part: ListPart) -> None:
+    """Send ``host`` a cast with a part of the list of all nodes.
+
+    Blocks while RabbitMQ is away.
+    """
+    _client(host, '1.8').cast(
+        nova_context.get_admin_context(),
+        'nodes_listed',
+        reader=part.reader,
+        began_s=part.began_s,
+        number=part.number,
+        count=part.count,
+        fingerprints=part.fingerprints,
     )
 
 

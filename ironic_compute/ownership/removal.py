@@ -5,9 +5,9 @@ A node that is missing in the list of all nodes may be deleted, may have left
 the pool, or the list may be wrong. A node counts as deleted only if Ironic
 answers 404 for its uuid twice in a row, if Ironic lets this service list the
 nodes of all projects, and if no server or allocation is on the node. The two
-404s are a minute apart if Ironic notified the delete or a list with other
-nodes lacked the node; otherwise they come from two audits. Errors, time-outs,
-short lists and empty lists remove nothing (bugs 1750450, 1853009).
+404s are a minute apart, or more: each comes from an audit unless Ironic
+notified the delete or a list with other nodes lacked the node. Errors,
+time-outs, short lists and empty lists remove nothing (bugs 1750450, 1853009).
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -41,7 +41,7 @@ class Removal:
     thread may call ``note_deleted``, which does not.
 
     :param request_read: makes the feed read a node from Ironic again soon
-    :param confirm_s: seconds between the two 404s of a suspect
+    :param confirm_s: seconds between two 404s
     """
 
     _held_nodes: HeldNodes
@@ -54,7 +54,8 @@ class Removal:
 
     def __attrs_post_init__(self) -> None:
         self._suspects = Suspects(self._confirm_s)
-        self._missing: frozenset[NodeId] = frozenset()
+        # When Ironic answered 404 for the nodes that the last audit lacked.
+        self._missing: dict[NodeId, float] = {}
         self._left: frozenset[NodeId] = frozenset()
         # Nodes that Ironic did not answer for when they were read last.
         self._unanswered: set[NodeId] = set()
@@ -114,22 +115,40 @@ class Removal:
 
         :param nodes: the list of all nodes of the pool
         """
-        absent = self._held_nodes.rows().keys() - nodes.keys()
-        self._left &= absent
         self._suspects.discard_listed(nodes)
+        self.check_absent_names(nodes.keys())
+
+    def check_absent_names(self, names: Set[NodeId]) -> None:
+        """As ``check_absent``; a name in the list proves nothing.
+
+        :param names: the nodes of a list that another worker has read
+        """
+        absent = self._held_nodes.rows().keys() - names
+        self._left &= absent
+        began_s = self._clock.now_s()
         missing = self._find_missing(absent)
         self._unanswered &= absent
-        # The 404 of the last audit was wrong if a read has found the node
-        # since.
-        again = missing & self._missing
-        twice = set(filter(self._held_nodes.is_missing, again))
+        since_s = self._missing_since(missing)
         for node in sorted(missing):
             self._mark_missing(node)
-        if nodes:  # An empty list is more often an error than a short one is.
-            self._suspect(missing - self._missing)
-        self._remove_deleted(twice)
+        if names:  # An empty list is more often an error than a short one is.
+            self._suspect(missing - self._missing.keys())
+        self._remove_deleted(
+            {n for n, s in since_s.items() if began_s - s >= self._confirm_s}
+        )
         # Removed nodes are left out: one that comes back is a new node.
-        self._missing = missing & self._held_nodes.rows().keys()
+        now_s, held = self._clock.now_s(), self._held_nodes.rows()
+        self._missing = {
+            n: since_s.get(n, now_s) for n in missing & held.keys()
+        }
+
+    def _missing_since(self, missing: Set[NodeId]) -> dict[NodeId, float]:
+        """Return when an earlier audit had a 404 for nodes, without others.
+
+        That 404 was wrong if a read has found the node since.
+        """
+        again = filter(self._held_nodes.is_missing, missing)
+        return {n: self._missing[n] for n in again if n in self._missing}
 
     def _mark_missing(self, node: NodeId) -> None:
         """Allow no build on a node until a read finds it.

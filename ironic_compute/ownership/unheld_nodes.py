@@ -8,7 +8,7 @@ reason to read its row again. Nothing here sends a request.
 """
 
 import threading
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Set
 
 from hashring.ring import Ring
 from ironic_compute.pool.view import RingStatus
@@ -46,6 +46,9 @@ class UnheldNodes:
         # Given nodes that no pass has placed since.
         self._arriving: set[NodeId] = set()
         self._listed: set[NodeId] = set()
+        # Nodes that another worker has listed, whose rows are due to be read
+        # and whose facts are not known here.
+        self._unread: set[NodeId] = set()
         self._to_find_by_name: set[NodeId] = set()
         self._lock = threading.Lock()
 
@@ -101,6 +104,31 @@ class UnheldNodes:
             listed_due = {n: f for n, f in nodes.items() if n not in held}
             self._due = {**given, **listed_due}
             self._listed = set(listed_due)
+            self._unread = set()
+
+    def is_settled(self) -> bool:
+        """Return whether no node waits, except those of other hosts."""
+        with self._lock:
+            return not (
+                self._due
+                or self._placing
+                or self._unplaced
+                or self._of_foreign
+                or self._awaited
+                or self._arriving
+            )
+
+    def check_listed(
+        self, names: Set[NodeId], held: Container[NodeId]
+    ) -> None:
+        """Make the rows of nodes due that another worker has listed.
+
+        Nothing waits: see ``is_settled``.
+        """
+        with self._lock:
+            self._of_pool &= names
+            self._listed = {node for node in names if node not in held}
+            self._unread = set(self._listed)
 
     def mark_given(self, nodes: Iterable[NodeId]) -> None:
         """Make nodes due because another host gave them to this host."""
@@ -148,6 +176,26 @@ class UnheldNodes:
             self._placing = set(due)
             self._given.clear()
             return due
+
+    def take_unread(self) -> set[NodeId]:
+        """Return the nodes of a told list whose rows are due."""
+        with self._lock:
+            unread, self._unread = self._unread, set()
+            return unread
+
+    def put_back_unread(self, nodes: Set[NodeId]) -> None:
+        """Make the rows of these nodes due again."""
+        with self._lock:
+            self._unread |= nodes
+
+    def is_of_pool(self, node: NodeId) -> bool:
+        """Return whether another host of the pool is known to hold a node."""
+        return node in self._of_pool
+
+    def forget_holder(self, node: NodeId) -> None:
+        """Have the row of a node read again when its facts come."""
+        with self._lock:
+            self._of_pool.discard(node)
 
     def _recheck_unplaced(self, status: RingStatus, now_s: float) -> None:
         """Make nodes without a holder due after a ring change or 10 s.

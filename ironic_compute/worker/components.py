@@ -302,6 +302,7 @@ class Components:
             lambda: tenure.pool.ring_status().ring.hosts,
             lambda: tenure.pool.known,
             peer_rpc.notify_changes,
+            peer_rpc.notify_listed,
             CONF.ironic_compute.delta_interval_s,
             LoopThread,
         )
@@ -314,7 +315,7 @@ class Components:
             shared=self.pool_reads,
         )
         self.feed_endpoint = peer_endpoints.FeedEndpoint(
-            self.feed.accept_changes
+            self.feed.accept_changes, self.feed.accept_listed
         )
 
     def _make_rebalancer(self) -> None:

@@ -178,6 +178,8 @@ class PoolManager(IronicComputeManager):
         ironic, placement = TheCloud.client(host), TheCloud.placement
         health = PathHealth(clock)
         components = Components(tenure, hooks, health, ironic, placement)  # type: ignore[arg-type]
+        # Tests do not wait a minute between the two audits of a deleted node.
+        components.removal._confirm_s = 0.0
         components.path_observer.start()
         super().__init__(*args, components=components, **kwargs)
         TheCloud.show(*TheCloud.hosts)

@@ -19,6 +19,7 @@ from typing import Any
 
 from hashring.ring import Host
 from ironic_compute.nodes.changes_read import ChangesRead
+from ironic_compute.nodes.listed_nodes import ListPart
 from ironic_compute.paths.path_health import RABBITMQ
 from tests.simulation.paths import MachinePaths
 
@@ -38,6 +39,7 @@ class Message:
     :param alternates: the hosts that the scheduler chose besides the first
     :param request: the id of the user's request, if it is for a task
     :param changes: what another worker has read of Ironic
+    :param part: a part of the list of all nodes that another worker has read
     """
 
     name: str
@@ -50,6 +52,7 @@ class Message:
     alternates: tuple[Any, ...] = ()
     request: str = ''
     changes: ChangesRead | None = None
+    part: ListPart | None = None
 
 
 @dataclasses.dataclass(frozen=True)

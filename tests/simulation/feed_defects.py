@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planted defects of the node feed and of what it hears; see ``defects``."""
 
+import math
 from collections.abc import Set
 from typing import Any
 
@@ -47,6 +48,13 @@ class TakesItsFactsForNewest(NodeFeed):
         return self._delivered.facts(node)
 
 
+class RemovesAfterTwoAudits(Removal):
+    """The 404s of two audits count however soon one follows the other."""
+
+    def _missing_since(self, missing: Set[NodeId]) -> dict[NodeId, float]:
+        return dict.fromkeys(super()._missing_since(missing), -math.inf)
+
+
 def _feed_that_waits_for_ever(*arguments: Any) -> NodeFeed:
     feed = NodeFeed(*arguments)
     feed._shared.silence_s = 1e6
@@ -77,6 +85,9 @@ MAKEUPS: dict[str, Makeup] = {
     'dead reader waited for': with_parts(
         'shared reads', 'crash', feed=_feed_that_waits_for_ever
     ),
+    'delete by a told list just after an own one': with_parts(
+        'shared reads', removal=RemovesAfterTwoAudits
+    ),
     'delete by a short or empty list': with_parts(
         removal=RemovesWhatAListLacks
     ),
@@ -89,6 +100,7 @@ SEEDS: dict[str, int] = {
     'missing node not asked for again': 61012,
     'told changes not compared': 60053,
     'dead reader waited for': 50033,
+    'delete by a told list just after an own one': 62003,
     'delete by a short or empty list': 12,
     'delete at the first 404': 18,
 }

@@ -163,6 +163,8 @@ class Manager(IronicComputeManager, SimulatedNova):
                     self._worker.given(message.nodes)
                 case 'changes':
                     self._worker.feed.accept_changes(message.changes)
+                case 'listed':
+                    self._worker.feed.accept_listed(message.part)
                 case _:
                     self._serve_task(message)
         except (*FAILURES, oslo_messaging.ExpectedException) as exc:

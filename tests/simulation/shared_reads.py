@@ -8,7 +8,6 @@ from typing import Any
 
 from hashring.ring import Host
 from ironic_compute.feed.shared_reads import PoolReads
-from ironic_compute.nodes.changes_read import ChangesRead
 from ironic_compute.paths.path_health import RABBITMQ
 from tests.simulation.broker import Message
 from tests.simulation.loops import LoopTask
@@ -25,10 +24,9 @@ def start(worker: Any, *, loses: bool) -> PoolReads:
     :param loses: messages may be lost or late
     """
 
-    def send(host: Host, read: ChangesRead) -> None:
+    def send(host: Host, message: Message) -> None:
         if worker.machine.paths.loses_requests(RABBITMQ):
             return
-        message = Message('changes', '', changes=read)
         late_s = PROMPT_S
         rng = worker.world.rng
         if loses and rng.random() < LOSS:
@@ -43,7 +41,8 @@ def start(worker: Any, *, loses: bool) -> PoolReads:
         worker.host,
         lambda: worker.pool.ring_status().ring.hosts,
         lambda: worker.pool.known,
-        send,
+        lambda host, read: send(host, Message('changes', '', changes=read)),
+        lambda host, part: send(host, Message('listed', '', part=part)),
         worker.intervals.delta_s,
         lambda *loop: LoopTask(worker, *loop),
     )

@@ -95,6 +95,8 @@ class Sink:
     def __init__(self):
         self.observed = []
         self.audits = []
+        self.told = []
+        self.differing_count = 0
         self.missing = []
         self.left_pool = []
         self.notified_deletes = []
@@ -137,6 +139,14 @@ class Sink:
     def audit_nodes(self, nodes):
         """See feed.Sink."""
         self._record(self.audits, dict(nodes))
+
+    def count_differing(self, told):
+        """See feed.Sink."""
+        return self.differing_count
+
+    def audit_told(self, told):
+        """See feed.Sink."""
+        self._record(self.told, dict(told))
 
     def _record(self, received, what):
         with self._recorded:
@@ -825,12 +835,10 @@ def test_audit_retries_slow_down_while_the_delta_list_works(
     def fail(pause=None):
         raise errors.IronicUnavailable('504 at the ninth page')
 
-    waits_s, last_s = [], 0.0
+    waits_s = []
     ironic.list_nodes = fail
     for is_down in [True] * 3 + [False] * 7:
         ironic.is_down = is_down
         feed._try_read(feed._read_delta)
-        assert not feed._try_read(feed._audit)
-        last_s = feed._audit_retry_s(last_s)
-        waits_s.append(last_s)
+        waits_s.append(feed._try_audit())
     assert waits_s == [10, 10, 10, 20, 40, 80, 160, 300, 300, 300]

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from hashring.ring import Host
 from ironic_compute.feed.shared_reads import Heard, PoolReads, ReadsAlone
 from ironic_compute.nodes.changes_read import ChangesRead
+from ironic_compute.nodes.listed_nodes import ListPart
+from resource_tracker.node import NodeFacts, NodeId
 
+NODES = [NodeFacts(NodeId(f'n{number}')) for number in range(1001)]
 HOSTS = tuple(Host(name) for name in ('c2', 'c1', 'c3'))
 
 
@@ -36,12 +39,14 @@ class _Pool:
         self.ring: list[Host] = list(HOSTS)
         self.sent: list[tuple[Host, str]] = []
         self.unreachable: set[str] = set()
+        self.during_part: ChangesRead | None = None
         self.loops: list[_Loop] = []
         self.reads = PoolReads(
             Host(host),
             lambda: self.ring,
             lambda: HOSTS,
             self._send,
+            self._send_part,
             10.0,
             self._new_loop,
         )
@@ -56,6 +61,12 @@ class _Pool:
         if host in self.unreachable:
             raise OSError('no route to RabbitMQ')
         self.sent.append((host, read.next_since))
+
+    def _send_part(self, host: Host, part: ListPart) -> None:
+        if self.during_part is not None:
+            self.reads.tell(self.during_part)
+            self.during_part = None
+        self.sent.append((host, f'{len(part.fingerprints)} nodes'))
 
 
 def _read(next_since: str) -> ChangesRead:
@@ -96,6 +107,31 @@ def test_only_the_newest_read_is_told() -> None:
     assert pool.sent == [('c2', '3'), ('c3', '3')]
 
 
+def test_reader_tells_the_list_of_all_nodes_in_parts() -> None:
+    """What has changed meanwhile does not wait for its end."""
+    pool = _Pool('c1')
+    pool.reads.tell_all(1.0, NODES)
+    pool.during_part = _read('2')
+    pool.loops[0].act()
+    assert pool.sent == [
+        ('c2', '1000 nodes'),
+        ('c3', '1000 nodes'),
+        ('c2', '2'),
+        ('c3', '2'),
+        ('c2', '1 nodes'),
+        ('c3', '1 nodes'),
+    ]
+
+
+def test_newer_list_replaces_one_that_waits() -> None:
+    """The broker was away for long."""
+    pool = _Pool('c1')
+    pool.reads.tell_all(1.0, NODES)
+    pool.reads.tell_all(2.0, NODES[:2])
+    pool.loops[0].act()
+    assert pool.sent == [('c2', '2 nodes'), ('c3', '2 nodes')]
+
+
 def test_host_that_is_not_reached_keeps_nothing_from_the_others() -> None:
     """The error is only logged."""
     pool = _Pool('c1')
@@ -109,6 +145,7 @@ def test_others_tell_nothing() -> None:
     """They read because they had missed something."""
     pool = _Pool('c2')
     pool.reads.tell(_read('2'))
+    pool.reads.tell_all(1.0, NODES)
     pool.loops[0].act()
     assert pool.sent == []
 
@@ -135,4 +172,5 @@ def test_lone_worker_reads_itself() -> None:
     """It has nobody to tell."""
     reads = ReadsAlone()
     reads.tell(_read('2'))
+    reads.tell_all(1.0, NODES)
     assert reads.is_reader()

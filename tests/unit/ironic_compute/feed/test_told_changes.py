@@ -43,6 +43,9 @@ class _Shared:
     def tell(self, read: ChangesRead) -> None:
         self.told.append(read)
 
+    def tell_all(self, began_s: float, nodes: Any) -> None:
+        pass
+
 
 class _Feed:
     """A feed that has read both nodes once, and whose clock stands still."""

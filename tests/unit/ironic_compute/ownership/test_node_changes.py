@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hashring.ring import Host
+from ironic_compute.nodes.listed_nodes import listed_fingerprint
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.wire import SentRequest
 from tests.unit.ironic_compute.hosts import Cloud, One
@@ -178,3 +179,89 @@ def test_orphan_that_leaves_while_its_row_is_read_is_not_taken(
     cloud.rounds(one, 3)
     assert set(one.held_nodes.rows()) == {N1, N2}
     assert cloud.nova.rows[N3].host == 'no more'
+
+
+@pytest.fixture
+def pair() -> Cloud:
+    """Return a settled pool of two hosts and eight nodes."""
+    made = Cloud([NodeId(f'n{number}') for number in range(8)])
+    made.add('c1')
+    made.add('c2')
+    made.show('c1', 'c2')
+    made.clock.advance(10.0)
+    made.settle()
+    for one in made.hosts.values():
+        made.rounds(one, 3)
+        one.reads_requested.clear()
+    return made
+
+
+def _told(cloud: Cloud) -> dict[NodeId, str]:
+    return {n: listed_fingerprint(facts) for n, facts in cloud.nodes.items()}
+
+
+def _held(one: One) -> list[NodeId]:
+    return sorted(one.held_nodes.rows())
+
+
+def test_told_list_of_known_facts_asks_ironic_nothing(pair: Cloud) -> None:
+    """The rows are read, because the holder of a node may have changed."""
+    one = _one(pair)
+    assert 0 < len(_held(one)) < 8
+    assert one.node_changes.count_differing(_told(pair)) == 0
+    one.node_changes.audit_told(_told(pair))
+    pair.rounds(one, 3)
+    assert one.reads_requested == []
+    assert one.unheld.is_settled()
+
+
+def test_held_node_that_a_told_list_shows_otherwise_is_read(
+    pair: Cloud,
+) -> None:
+    """Traits have no time stamp, so the delta list does not show them."""
+    one, told = _one(pair), _told(pair)
+    node = _held(one)[0]
+    told[node] = 'of other facts'
+    assert one.node_changes.count_differing(told) == 1
+    one.node_changes.audit_told(told)
+    assert one.reads_requested == [node]
+
+
+def test_held_node_that_a_told_list_lacks_is_asked_for(pair: Cloud) -> None:
+    """Only Ironic's own answer counts: here it has the node."""
+    one, told = _one(pair), _told(pair)
+    node = _held(one)[0]
+    del told[node]
+    assert one.node_changes.count_differing(told) == 1
+    one.node_changes.audit_told(told)
+    assert node in one.held_nodes.rows()
+    assert not one.node_changes.is_missing(node)
+    del pair.nodes[node]
+    one.node_changes.audit_told(told)
+    assert one.node_changes.is_missing(node)
+    pair.clock.advance(120.0)
+    one.node_changes.audit_told(told)
+    assert node not in one.held_nodes.rows()
+
+
+def test_told_node_whose_row_names_this_host_is_read_and_held(
+    pair: Cloud,
+) -> None:
+    """Another host has given it, and the message was lost."""
+    one = _one(pair)
+    given = min(pair.nodes.keys() - one.held_nodes.rows().keys())
+    row: Any = pair.nova.rows[given]
+    row.host = C1
+    one.node_changes.audit_told(_told(pair))
+    pair.rounds(one, 1)
+    assert one.reads_requested == [given]
+    one.node_changes.node_changed(pair.nodes[given])
+    pair.rounds(one, 1)
+    assert given in one.held_nodes.rows()
+
+
+def test_told_list_is_of_no_use_while_a_node_waits(pair: Cloud) -> None:
+    """A new node has no row yet."""
+    one = _one(pair)
+    one.node_changes.node_changed(NodeFacts(NodeId('new')))
+    assert one.node_changes.count_differing(_told(pair)) is None

@@ -15,6 +15,7 @@ from hashring.ring import Host
 from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.journal.moves import LIMIT_MAX, Query
 from ironic_compute.nodes.changes_read import ChangesRead
+from ironic_compute.nodes.listed_nodes import ListPart
 from ironic_compute.nodes.pins import Pin
 from ironic_compute.ownership import peer_endpoints, peer_rpc
 from ironic_compute.ownership.departures import Asker
@@ -37,6 +38,7 @@ C1, STOCK, N1 = Host('c1'), Host('stock'), NodeId('n1')
 GIVEN: queue.Queue[list[NodeId]] = queue.Queue()
 CHECKED: queue.Queue[Any] = queue.Queue()
 READ: queue.Queue[ChangesRead] = queue.Queue()
+LISTED: queue.Queue[ListPart] = queue.Queue()
 
 
 class Requests:
@@ -159,7 +161,7 @@ def _serve() -> Iterator[None]:
                     peer_endpoints.PoolsEndpoint(OTHER_POOL),
                     peer_endpoints.HistoryEndpoint(_read_moves),
                     peer_endpoints.DirtyNodesEndpoint(lambda: {N1: 2.5}),
-                    peer_endpoints.FeedEndpoint(READ.put),
+                    peer_endpoints.FeedEndpoint(READ.put, LISTED.put),
                 ],
             ),
             (STOCK, [StockEndpoint()]),
@@ -188,6 +190,13 @@ def test_changes_arrive_as_they_were_read(fingerprints: Any) -> None:
     read = ChangesRead('since', 'next', fingerprints)
     peer_rpc.notify_changes(C1, read)
     assert READ.get(timeout=10.0) == read
+
+
+def test_part_of_a_list_arrives_as_it_was_read() -> None:
+    """It is a cast, too."""
+    part = ListPart(C1, 12.5, number=1, count=3, fingerprints={N1: 'f1'})
+    peer_rpc.notify_listed(C1, part)
+    assert LISTED.get(timeout=10.0) == part
 
 
 def test_requests_return_the_sentence_of_the_worker() -> None:

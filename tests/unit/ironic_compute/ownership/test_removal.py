@@ -3,7 +3,7 @@
 
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -111,14 +111,28 @@ def _held_nodes(nova: Nova, placement: Placement) -> Any:
     return held_nodes
 
 
+class _Removal(Removal):
+    """A removal whose audits are two minutes apart."""
+
+    def check_absent(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
+        self.clock.advance(120.0)
+        super().check_absent(nodes)
+
+    @property
+    def clock(self) -> ManualClock:
+        clock = self._clock
+        assert isinstance(clock, ManualClock)
+        return clock
+
+
 def _removal(
     held_nodes: HeldNodes,
     nova: Any,
     ironic: Any,
     placement: Any,
-) -> Removal:
+) -> _Removal:
     clock = ManualClock(start_s=0.0)
-    return Removal(
+    return _Removal(
         held_nodes, nova, ironic, placement, clock, lambda node: None
     )
 
@@ -142,6 +156,23 @@ def test_report_during_a_removal_does_not_recreate_the_provider() -> None:
     reporting.join()
     assert not placement.is_there
     assert nova.row is None
+    assert held_nodes.row(N1) is None
+
+
+def test_two_audits_in_a_minute_remove_nothing() -> None:
+    """Another worker's list may come just after the first one of a worker.
+
+    A wrong 404 may last longer.
+    """
+    nova, placement = Nova(), Placement()
+    held_nodes = _held_nodes(nova, placement)
+    removal = _removal(held_nodes, nova, Ironic(), placement)
+    for after_s in (0.0, 30.0, 29.0):
+        removal.clock.advance(after_s)
+        removal.check_absent_names(frozenset())
+    assert held_nodes.row(N1) is not None
+    removal.clock.advance(1.0)
+    removal.check_absent_names(frozenset())
     assert held_nodes.row(N1) is None
 
 
@@ -291,6 +322,7 @@ def _list(cloud: Cloud, one: One) -> None:
 
 
 def _list_nothing(cloud: Cloud, one: One) -> None:
+    cloud.clock.advance(120.0)
     one.audit([])
 
 
@@ -417,6 +449,7 @@ def test_node_that_is_not_held_any_more_is_not_read(
     cloud, one = _deleted('n1')
     one.audit()
     if is_removed:
+        cloud.clock.advance(120.0)
         one.audit()
         assert cloud.removed == ['provider of n1', 'n1']
     else:
@@ -448,6 +481,7 @@ def test_suspect_with_a_server_of_any_host_stays(
     assert cloud.removed == []
     cloud.nova.servers['s1'].deleted = True
     one.audit()
+    cloud.clock.advance(120.0)
     one.audit()
     assert cloud.removed == ['provider of n1', 'n1']
 

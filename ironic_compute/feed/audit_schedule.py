@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a worker reads the list of all nodes of its pool from Ironic."""
+
+from collections.abc import Callable
+
+from hashring.clock import Clock
+
+_RETRY_MAX_S = 300.0
+# Intervals without a list of the reader, after which a worker reads all nodes
+# itself. In half an interval, a worker that is the reader since the last one
+# died has read them and told the others.
+_SILENCE_INTERVALS = 1.5
+
+
+class AuditSchedule:
+    """When the next list is due; one thread calls, ``request`` any.
+
+    :param interval_s: seconds between two lists of the reader
+    :param retry_s: seconds until the first retry after a list failed
+    :param is_reader: returns whether this worker tells the others its lists;
+        otherwise it reads one only if it hears of none
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        interval_s: float,
+        retry_s: float,
+        is_reader: Callable[[], bool],
+    ) -> None:
+        self._clock = clock
+        self._interval_s = interval_s
+        self._retry_s = retry_s
+        self._is_reader = is_reader
+        self._is_requested = False
+        self._done_s: float | None = None
+        # The wait after the last failure; 0 if the last list succeeded.
+        self._wait_s = 0.0
+
+    def request(self) -> None:
+        """Make a list of this worker's own due now."""
+        self._is_requested = True
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this worker has not read all nodes yet."""
+        return self._done_s is None
+
+    def is_due(self) -> bool:
+        """Return whether this worker has to read all nodes itself."""
+        has_failed = self._wait_s > 0.0
+        return self._is_requested or has_failed or self.wait_s() <= 0.0
+
+    def wait_s(self) -> float:
+        """Return the seconds until this worker has to look again."""
+        if self._done_s is None:
+            return 0.0
+        due_s = self._done_s + self._interval_s
+        now_s = self._clock.now_s()
+        if now_s >= due_s and not self._is_reader():
+            due_s = self._done_s + _SILENCE_INTERVALS * self._interval_s
+        return max(0.0, due_s - now_s)
+
+    def begin(self) -> None:
+        """Record that this worker begins to read all nodes."""
+        self._is_requested = False
+
+    def note_done(self) -> None:
+        """Record that the list of all nodes was read, here or elsewhere."""
+        self._done_s, self._wait_s = self._clock.now_s(), 0.0
+
+    def note_failure(self, *, is_total: bool) -> float:
+        """Return the seconds until the next try after a list failed.
+
+        If only this list fails, perhaps at the last of many pages, each try
+        loads Ironic, so the waits grow.
+
+        :param is_total: whether the delta list fails too; then Ironic is away,
+            and a try costs it little
+        """
+        longest_s = min(_RETRY_MAX_S, self._interval_s)
+        if is_total or not self._wait_s:
+            self._wait_s = self._retry_s
+        else:
+            self._wait_s = min(2.0 * self._wait_s, longest_s)
+        return self._wait_s

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a worker reads all nodes itself."""
+
+import pytest
+
+from ironic_compute.feed.audit_schedule import AuditSchedule
+from tests.fakes.clock import ManualClock
+
+
+class _Schedule(AuditSchedule):
+    """A schedule of lists each 1,800 s, on a clock that a test moves."""
+
+    def __init__(self, *, is_reader: bool) -> None:
+        self.reads = is_reader
+        self.clock = ManualClock()
+        super().__init__(self.clock, 1800.0, 10.0, lambda: self.reads)
+
+    def after(self, seconds: float) -> tuple[bool, float]:
+        """Return whether a list is due so long later, and the next look."""
+        self.clock.advance(seconds)
+        return self.is_due(), self.wait_s()
+
+
+def test_first_list_is_due_at_once() -> None:
+    """A worker begins without any facts."""
+    schedule = _Schedule(is_reader=False)
+    assert schedule.is_first
+    assert schedule.after(0.0) == (True, 0.0)
+
+
+def test_reader_reads_at_each_interval() -> None:
+    """It reads for all."""
+    schedule = _Schedule(is_reader=True)
+    schedule.note_done()
+    assert not schedule.is_first
+    assert schedule.after(1799.0) == (False, 1.0)
+    assert schedule.after(1.0) == (True, 0.0)
+
+
+def test_others_wait_half_an_interval_longer() -> None:
+    """Meanwhile a new reader may tell them its list."""
+    schedule = _Schedule(is_reader=False)
+    schedule.note_done()
+    assert schedule.after(1799.0) == (False, 1.0)
+    assert schedule.after(1.0) == (False, 900.0)
+    assert schedule.after(899.0) == (False, 1.0)
+    assert schedule.after(1.0) == (True, 0.0)
+
+
+def test_worker_that_has_become_the_reader_reads_at_the_interval() -> None:
+    """The one before has died."""
+    schedule = _Schedule(is_reader=False)
+    schedule.note_done()
+    schedule.reads = True
+    assert schedule.after(1800.0) == (True, 0.0)
+
+
+def test_requested_list_is_due_until_it_begins() -> None:
+    """A request during a list has another one follow."""
+    schedule = _Schedule(is_reader=False)
+    schedule.note_done()
+    schedule.request()
+    assert schedule.after(1.0)[0]
+    schedule.note_done()
+    assert schedule.after(0.0)[0], 'a told list may be older than the request'
+    schedule.begin()
+    assert not schedule.after(0.0)[0]
+
+
+@pytest.mark.parametrize(
+    ('is_total', 'waits_s'),
+    [(True, [10, 10, 10]), (False, [10, 20, 40, 80, 160, 300, 300])],
+)
+def test_waits_grow_while_only_this_list_fails(
+    is_total: bool, waits_s: list[float]
+) -> None:
+    """If both lists fail, Ironic is away and a try costs it little."""
+    schedule = _Schedule(is_reader=False)
+    schedule.note_done()
+    for wait_s in waits_s:
+        assert schedule.note_failure(is_total=is_total) == wait_s
+        assert schedule.is_due()
+    schedule.note_done()
+    assert schedule.note_failure(is_total=False) == 10
