@@ -78,7 +78,8 @@ class PoolWorker(ComputeWorker):
         return RowWriters(ROW_PARALLELISM, TaskExecutor(self, ROW_PARALLELISM))
 
     def _make_shared_reads(self) -> PoolReads:
-        return shared_reads.start(self, loses=False)
+        self.reads = shared_reads.start(self, loses=False)
+        return self.reads
 
     def start(self) -> None:
         """Start all loops, and the probes of the paths."""
