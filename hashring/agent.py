@@ -43,9 +43,6 @@ from hashring.state_dir import SavedState
 # Seconds between two turns of the main loop while the lock thread has
 # unfinished requests.
 BUSY_INTERVAL_S = 0.05
-# A path that fails for a moment is not published, because each change of the
-# record costs the backend a write.
-PATH_PUBLISHED_AFTER_S = 5.0
 # A leaving agent exits this many seconds after drain_timeout_s, even if it
 # still has a worker or a lock.
 LEAVE_SLACK_S = 10.0
@@ -243,7 +240,9 @@ class Agent:
         """Decide whether this agent is half alive; needs a lease."""
         view = state.view
         tenures = self.assignment.tenures() | self._path_worker.tenures()
-        states = self._path_states = self._observed_paths.combined(tenures)
+        states = self._path_states = self._observed_paths.combined(
+            tenures, now_s
+        )
         watch = self._half_alive
         if not watch.is_half_alive:  # Then its cause was logged.
             self._operator_log.log_paths(states, view.members, now_s)
@@ -442,7 +441,7 @@ class Agent:
             marks=self.pool.marks,
             seen_term_s=self.assignment.seen_term_s,
             working_paths=paths.working(states),
-            failing_paths=paths.failing(states, now_s, PATH_PUBLISHED_AFTER_S),
+            failing_paths=self._observed_paths.published(now_s),
             path_proofs=self._path_proofs.proofs(states),
             is_half_alive=self._half_alive.is_half_alive,
             is_admitted=self._admission.is_admitted,

@@ -15,6 +15,13 @@ from hashring.ring import Host
 # The name of a service, as it is shown to operators: 'RabbitMQ'.
 Path = NewType('Path', str)
 
+# A path that fails for a moment is not published, because each change of the
+# record costs the backend a write.
+_PUBLISHED_AFTER_S = 5.0
+# A new worker has started, and has sent a request on each path that it uses,
+# so many seconds after the former one has ended.
+_KEPT_S = 30.0
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PathState:
@@ -34,28 +41,85 @@ class PathState:
 PathStates = Mapping[Path, PathState]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Failure:
+    """A failure of one path, of whichever workers have met it."""
+
+    state: PathState
+    began_s: float
+    """When it began for the first of them."""
+    reported_s: float
+    """When a worker that has met it was last there."""
+
+
 class ObservedPaths:
-    """The newest states of paths that each worker of an agent has reported."""
+    """The newest states of paths that each worker of an agent has reported.
+
+    A failure outlives its worker until another worker has used the path.
+    Otherwise other agents would take this agent for a well one meanwhile, and
+    would withdraw their proofs, so that it would be half alive later.
+    """
 
     def __init__(self) -> None:
         self._states: dict[tuple[Host, int], PathStates] = {}
+        self._failures: dict[Path, _Failure] = {}
 
     def update(self, host: Host, tenure: int, states: PathStates) -> None:
         """Replace what the worker of a host has reported."""
         self._states[host, tenure] = states
 
-    def combined(self, tenures: Mapping[Host, int]) -> dict[Path, PathState]:
+    def combined(
+        self, tenures: Mapping[Host, int], now_s: float
+    ) -> dict[Path, PathState]:
         """Return the paths of the controller.
 
         :param tenures: the hosts that have a worker now, with its tenure; what
-            others have reported is forgotten
+            others have reported is forgotten, except for failures
         """
         self._states = {
             worker: states
             for worker, states in self._states.items()
             if tenures.get(worker[0]) == worker[1]
         }
-        return combine(self._states.values())
+        states = combine(self._states.values())
+        former = self._failures
+        self._failures = {
+            path: failure
+            for path, failure in former.items()
+            if path not in states and now_s - failure.reported_s < _KEPT_S
+        } | {
+            path: _note_failure(former.get(path), states[path], now_s)
+            for path in failing(states, now_s)
+        }
+        kept = {path: f.state for path, f in self._failures.items()}
+        return kept | states
+
+    def published(self, now_s: float) -> tuple[Path, ...]:
+        """Return the failing paths that others are to know, sorted."""
+        return tuple(
+            sorted(
+                path
+                for path, failure in self._failures.items()
+                if now_s - failure.began_s >= _PUBLISHED_AFTER_S
+            )
+        )
+
+
+def _note_failure(
+    former: _Failure | None, state: PathState, now_s: float
+) -> _Failure:
+    """Return the failure that a state shows; it may have begun earlier.
+
+    Another worker may have met it before. If the path had an answer between
+    the two, it has failed anew.
+    """
+    since_s = began_s = state.failing_since_s or 0.0
+    if former is not None and (
+        since_s == former.state.failing_since_s
+        or (state.answered_s or 0.0) <= former.began_s
+    ):
+        began_s = min(since_s, former.began_s)
+    return _Failure(state, began_s, now_s)
 
 
 def combine(reports: Iterable[PathStates]) -> dict[Path, PathState]:

@@ -309,16 +309,20 @@ def test_added_host_is_served_and_saved(
         assert machine.saved_state.read_known() == {C1, C2, c9}
 
 
+def _published_paths(world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what the second agent reads: c1's working and failing paths."""
+    view = agent(world.machines[1]).heartbeat_thread.state().view
+    (member,) = view.of_home(C1)
+    return member.working_paths, member.failing_paths
+
+
 def test_paths_are_published_until_their_worker_ends(world: World) -> None:
-    """A path that fails for a moment is not; a new worker knows nothing."""
+    """A path that fails for a moment is not; a failure is for half a minute.
+
+    A new worker knows nothing, and may not use the path that fails.
+    """
     run(world, 60)
-    one, two = world.machines
-
-    def published() -> tuple[tuple[str, ...], tuple[str, ...]]:
-        view = agent(two).heartbeat_thread.state().view
-        (member,) = view.of_home(C1)
-        return member.working_paths, member.failing_paths
-
+    one = world.machines[0]
     states = {
         Path('RabbitMQ'): PathState(),
         Path('Ironic'): PathState(one.clock.now_s(), 'refused'),
@@ -326,12 +330,34 @@ def test_paths_are_published_until_their_worker_ends(world: World) -> None:
     tenure = one.workers.live[C1].tenure
     one.workers.say(PathsObserved(C1, states, tenure))
     run(world, 4)
-    assert published() == (('RabbitMQ',), ())
+    assert _published_paths(world) == (('RabbitMQ',), ())
     run(world, 15)
-    assert published() == (('RabbitMQ',), ('Ironic',))
+    assert _published_paths(world) == (('RabbitMQ',), ('Ironic',))
     one.workers.crash(C1)
-    run(world, 30)
-    assert published() == ((), ())
+    run(world, 20)
+    assert _published_paths(world) == ((), ('Ironic',))
+    run(world, 20)
+    assert _published_paths(world) == ((), ())
+
+
+def test_failure_is_published_while_workers_are_exchanged(
+    world: World,
+) -> None:
+    """The next worker has met it, too, so the others must not forget it."""
+    run(world, 60)
+    one, ironic = world.machines[0], Path('Ironic')
+    fails = {ironic: PathState(one.clock.now_s(), 'refused')}
+    tenure = one.workers.live[C1].tenure
+    one.workers.say(PathsObserved(C1, fails, tenure))
+    run(world, 15)
+    one.workers.crash(C1)
+    for second in range(30):
+        run(world, 1)
+        if second == 10:
+            fails = {ironic: PathState(one.clock.now_s(), 'refused')}
+            tenure = one.workers.live[C1].tenure
+            one.workers.say(PathsObserved(C1, fails, tenure))
+        assert _published_paths(world) == ((), ('Ironic',)), second
 
 
 def _observe(world: World, machine: Machine, works: bool) -> None:

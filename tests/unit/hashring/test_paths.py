@@ -41,11 +41,61 @@ def test_only_a_path_that_fails_for_long_is_returned() -> None:
 
 
 def test_report_ends_with_its_worker() -> None:
-    """A worker of the next tenure has observed nothing yet."""
+    """A worker of the next tenure has had no answer yet."""
+    observed = ObservedPaths()
+    observed.update(C1, 1, {IRONIC: WORKS})
+    observed.update(C2, 2, {RABBITMQ: WORKS})
+    both = {IRONIC: WORKS, RABBITMQ: WORKS}
+    assert observed.combined({C1: 1, C2: 2}, 15.0) == both
+    assert observed.combined({C1: 3, C2: 2}, 16.0) == {RABBITMQ: WORKS}
+    assert observed.combined({C1: 1}, 17.0) == {}
+
+
+def test_failure_outlives_its_worker() -> None:
+    """Nobody has had an answer, but not each worker uses each path."""
+    observed, fails = ObservedPaths(), {IRONIC: PathState(10.0, 'no')}
+    observed.update(C1, 1, fails)
+    assert observed.combined({C1: 1}, 20.0) == fails
+    for now_s in (21.0, 49.9):
+        assert observed.combined({C1: 2}, now_s) == fails
+        assert observed.published(now_s) == (IRONIC,)
+    assert observed.combined({C1: 2}, 50.0) == {}
+    assert observed.published(50.0) == ()
+
+
+def test_failure_ends_when_the_path_works_for_the_next_worker() -> None:
+    """The connection of the former worker may have been broken alone."""
     observed = ObservedPaths()
     observed.update(C1, 1, {IRONIC: PathState(10.0, 'no')})
-    observed.update(C2, 2, {RABBITMQ: WORKS})
-    both = {IRONIC: PathState(10.0, 'no'), RABBITMQ: WORKS}
-    assert observed.combined({C1: 1, C2: 2}) == both
-    assert observed.combined({C1: 3, C2: 2}) == {RABBITMQ: WORKS}
-    assert observed.combined({C1: 1}) == {}
+    observed.combined({C1: 1}, 20.0)
+    observed.update(C1, 2, {IRONIC: WORKS})
+    assert observed.combined({C1: 2}, 21.0) == {IRONIC: WORKS}
+    assert observed.published(21.0) == ()
+
+
+def test_failure_that_the_next_worker_meets_stays_published() -> None:
+    """Other agents would take back what they have proven about it."""
+    observed = ObservedPaths()
+    observed.update(C1, 1, {IRONIC: PathState(10.0, 'no')})
+    observed.combined({C1: 1}, 14.9)
+    assert observed.published(14.9) == ()
+    assert observed.published(15.0) == (IRONIC,)
+    state = PathState(22.0, 'no')
+    observed.update(C1, 2, {IRONIC: state})
+    assert observed.combined({C1: 2}, 23.0) == {IRONIC: state}
+    assert observed.published(23.0) == (IRONIC,)
+    # Most connections are reset: one answer does not end the failure.
+    observed.update(C1, 2, {IRONIC: PathState(22.0, 'no', 24.0)})
+    observed.combined({C1: 2}, 25.0)
+    assert observed.published(25.0) == (IRONIC,)
+
+
+def test_failure_that_begins_anew_is_published_anew() -> None:
+    """What was proven about the former one is not true of it."""
+    observed = ObservedPaths()
+    observed.update(C1, 1, {IRONIC: PathState(10.0, 'no')})
+    observed.combined({C1: 1}, 20.0)
+    observed.update(C1, 2, {IRONIC: PathState(22.0, 'no', 21.0)})
+    observed.combined({C1: 2}, 23.0)
+    assert observed.published(26.9) == ()
+    assert observed.published(27.0) == (IRONIC,)
