@@ -196,8 +196,8 @@ SEEDS: dict[str, int] = {
     'one answer ends a failure': 7,
     'half alive for a moment': 7,
     'half alive again and again': 305,
-    'old answer counts as a proof': 60011,
-    'sick agent adopts': 692,
+    'old answer counts as a proof': 60019,
+    'sick agent adopts': 226,
     'half-alive agent keeps its home': 2,
     'allocation deleted once': 18,
 }
