@@ -105,13 +105,14 @@ class ForwardsBuilds(BuildMessages):
         finally:
             if result == build_results.FAILED:
                 request = BUILD.bind(self, context, instance, *args, **kwargs)
-                self._release_node(request.arguments['node'], instance.uuid)
+                self.release_node(request.arguments['node'], instance.uuid)
         return result
 
-    def _release_node(self, name: str | None, server: str) -> None:
-        if name is not None:
-            node = NodeId(name)
-            run_isolated(node, self.rt.release_node, node, server)
+    def release_node(self, node: str | None, server: str) -> None:
+        """Release a node that was kept for a build or unshelve."""
+        if node is not None:
+            kept = NodeId(node)
+            run_isolated(kept, self.rt.release_node, kept, server)
 
     def forward_to_node(
         self,

@@ -5,7 +5,9 @@ nova-scheduler allocates a node to a server before its host unshelves it. Nova
 deletes this allocation if the claim or the deploy fails, but not if a step
 before them does, such as the first save of the server's record
 (``ComputeManager._unshelve_instance``). The node would stay allocated to a
-server that has none.
+server that has none. This host has kept the node for the unshelve as well, see
+``build_forwarding``: it would refuse the builds and unshelves of other servers
+on it until the next round of recovery, while Placement offers the node.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
@@ -38,6 +40,10 @@ class FreesFailedUnshelves(nova_manager.ComputeManager):
         """Return the nodes on which a server has an allocation."""
         raise NotImplementedError
 
+    def release_node(self, node: str | None, server: str) -> None:
+        """Release a node that was kept for a build or unshelve."""
+        raise NotImplementedError
+
     def _unshelve_instance(
         self,
         context: Any,
@@ -47,8 +53,10 @@ class FreesFailedUnshelves(nova_manager.ComputeManager):
         node: Any,
         *args: Any,
     ) -> None:
-        """Unshelve a server; delete its allocation if that fails.
+        """Unshelve a server; free its node and allocation if that fails.
 
+        The node is released first, because others may get it as soon as it has
+        no allocation. If nova-api has deleted the server, it has none now.
         A deployed server keeps its allocation, even if it could not be saved:
         Nova's ``reverts_task_state`` saves that it is active.
         """
@@ -58,6 +66,7 @@ class FreesFailedUnshelves(nova_manager.ComputeManager):
         except Exception:
             with excutils.save_and_reraise_exception():
                 if instance.vm_state != vm_states.ACTIVE:
+                    self.release_node(node, instance.uuid)
                     self._free_allocation(context, instance, node)
 
     @retried(

@@ -57,6 +57,13 @@ class FreesDeployed(Manager):
             raise
 
 
+class KeepsNodes(Manager):
+    """A build or unshelve that fails before its claim keeps its node."""
+
+    def release_node(self, node: str | None, server: str) -> None:
+        """Do nothing."""
+
+
 class RebuildsAgain(InterruptedTasks):
     """A rebuild is begun again although Ironic already deploys."""
 
@@ -92,6 +99,15 @@ MAKEUPS: dict[str, Makeup] = {
         'lose',
         manager=FreesDeployed,
     ),
+    'failed unshelve keeps its node': with_parts(
+        'boot',
+        'tasks',
+        'shelving',
+        'quiet start',
+        'slow thaws',
+        'deploy fails',
+        manager=KeepsNodes,
+    ),
     'interrupted rebuild begun again': with_parts(
         'tasks', 'crash', resume=RebuildsAgain
     ),
@@ -103,6 +119,7 @@ SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 43,
     'redelivered request dropped beside another': 60016,
     'deployed server loses its allocation': 2099,
+    'failed unshelve keeps its node': 7441290,
     'interrupted rebuild begun again': 6,
     'interrupted stop forgotten': 5,
 }

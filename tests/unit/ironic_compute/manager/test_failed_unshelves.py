@@ -27,6 +27,7 @@ class _Manager(FreesFailedUnshelves):
         self.host: Any = 'c1'
         self.clock = ManualClock()
         self.freed: list[str] = []
+        self.released: list[Any] = []
         self.reportclient = types.SimpleNamespace(
             delete_allocation_for_instance=lambda context, server, force: (
                 self.freed.append(server)
@@ -35,6 +36,9 @@ class _Manager(FreesFailedUnshelves):
 
     def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
         return [self._node]
+
+    def release_node(self, node: str | None, server: str) -> None:
+        self.released.append((node, server, list(self.freed)))
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +56,19 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> None:
 def _unshelve(
     monkeypatch: pytest.MonkeyPatch,
     *answers: dict[str, Any] | Exception,
+    **how: str,
+) -> list[str]:
+    """Unshelve a server on n1; return the allocations that are deleted."""
+    return _manager_of(monkeypatch, *answers, **how).freed
+
+
+def _manager_of(
+    monkeypatch: pytest.MonkeyPatch,
+    *answers: dict[str, Any] | Exception,
     allocated: str = 'n1',
     vm_state: str = vm_states.SHELVED_OFFLOADED,
-) -> list[str]:
-    """Unshelve a server on n1; return what is freed.
+) -> _Manager:
+    """Unshelve a server on n1; return the manager.
 
     :param answers: the fields of its record, each time when it is read
     :param vm_state: what Nova has set in its Instance, and not saved
@@ -77,7 +90,7 @@ def _unshelve(
         server = types.SimpleNamespace(uuid='s1', vm_state=vm_state)
         manager._unshelve_instance('ctx', server, 'image', {}, 'n1')
     assert raised.value is NO_ANSWER
-    return manager.freed
+    return manager
 
 
 def _shelved(**fields: Any) -> dict[str, Any]:
@@ -137,3 +150,26 @@ def test_node_of_a_newer_unshelve_stays_allocated(
 ) -> None:
     """The message that failed was an older one."""
     assert _unshelve(monkeypatch, {}, allocated='n2') == []
+
+
+@pytest.mark.parametrize(
+    'answer', [{}, nova_exception.InstanceNotFound(instance_id='s1')]
+)
+def test_node_of_a_failed_unshelve_is_released_before_its_allocation(
+    answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nova-api may have deleted the server alone, with its allocation.
+
+    Placement offered the node, and its host refused all others on it until the
+    next round of recovery: their unshelves failed.
+    """
+    manager = _manager_of(monkeypatch, answer)
+    assert manager.released == [('n1', 's1', [])]
+
+
+def test_deployed_server_keeps_its_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only its last save had no answer."""
+    manager = _manager_of(monkeypatch, {}, vm_state=vm_states.ACTIVE)
+    assert manager.released == []
