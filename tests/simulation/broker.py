@@ -14,7 +14,7 @@ unless the connection was given up before.
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hashring.ring import Host
@@ -97,6 +97,11 @@ class Connection:
         """Forget a message, unless the connection was lost before."""
         self._send(lambda: self._unacknowledged.pop(tag, None))
 
+    def messages_of(self, queue: 'Queue') -> Iterator[Message]:
+        """Yield the messages of a queue that are not acknowledged yet."""
+        is_from = queue is self._queue
+        return iter(self._unacknowledged.values() if is_from else ())
+
     def _send(self, act: Callable[[], Any]) -> None:
         """Have RabbitMQ do something as soon as the request arrives."""
         if not (self.is_open and self.worker.alive):
@@ -158,9 +163,13 @@ class Queue:
         if connection in self._consumers:
             self._consumers.remove(connection)
 
+    def messages(self) -> Iterator[Message]:
+        """Yield the messages that wait for a consumer."""
+        return (message for message, _ in self._ready)
+
     def has_message_for(self, server: str) -> bool:
         """Return whether a message for a server waits for a consumer."""
-        return any(message.server == server for message, _ in self._ready)
+        return any(message.server == server for message in self.messages())
 
     def _deliver(self) -> None:
         while self._ready and self._consumers:
@@ -226,6 +235,16 @@ class Broker:
     def is_left(self, server: str) -> bool:
         """Return whether a message for a server waits, and nobody takes it."""
         return any(q.has_message_for(server) for q in self._queues.values())
+
+    def messages_for(self, host: Host) -> Iterator[Message]:
+        """Yield the messages that are for a host until it acknowledges them.
+
+        If its worker ends before that, they are in its queue again.
+        """
+        queue = self._queue(host)
+        yield from queue.messages()
+        for connection in self._connections:
+            yield from connection.messages_of(queue)
 
     # Lost connections
 

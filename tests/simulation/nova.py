@@ -189,10 +189,25 @@ class Nova:
         # A build that waits in the queue of this host finds no node there, or
         # nobody takes it from the queue any more.
         left = {row.node for row in self.rows.values() if row.host == host}
-        for server, node in self._world.placement.allocations.items():
-            if node in self.rows_dropped | left:
-                self._world.excuse(server, 'its Service was deleted')
-                self._world.tasks.excuse(server, 'its Service was deleted')
+        left |= self.rows_dropped
+        allocations = self._world.placement.allocations.items()
+        servers = {server for server, node in allocations if node in left}
+        for server in sorted(servers | self._list_begun(host)):
+            self._world.excuse(server, 'its Service was deleted')
+            self._world.tasks.excuse(server, 'its Service was deleted')
+
+    def _list_begun(self, host: Host) -> set[str]:
+        """Return the servers whose build or unshelve only a queue has.
+
+        A build that is undone, to be done again, has no host in Nova, and its
+        node may have been given to another host. Nova then deletes the
+        Service, and nobody else can know of the message.
+        """
+        return {
+            message.server
+            for message in self.broker.messages_for(host)
+            if message.name in ('build', 'unshelve')
+        }
 
     def destroy_service(
         self, request: SentRequest, host: Host, number: int
