@@ -14,6 +14,7 @@ from nova.compute import vm_states
 
 from hashring.ring import Host, Ring
 from ironic_compute import errors
+from ironic_compute.manager.stale_messages import SHELVING
 from ironic_compute.nodes.pins import target_of
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.broker import SILENCE_S, Message
@@ -170,8 +171,10 @@ class Cloud(World):
         tenant = None if facts is None else facts.instance_uuid
         for server in self._on(node):
             # A server that failed here long ago does not pin the node, nor
-            # does one that has left it, while its delete waits for Neutron.
-            is_leaving = server.delete_asked and server.has_left
+            # does one that has left it, while its delete waits for Neutron, or
+            # its shelving for anything.
+            is_going = server.delete_asked or server.task_state in SHELVING
+            is_leaving = is_going and server.has_left
             is_here = tenant == server.uuid or not (tenant or is_leaving)
             if server.host == former and is_here:
                 self.fail(f'{request.sender} moves {node}, pinned, to {host}')
