@@ -110,7 +110,7 @@ class Agent:
             left_lock=self._saved_state.read_home_lock(home),
             keeps_s=self._group.keeps_s,
             home_hold=self._deaths.new_hold(home, now_s),
-            lease_terms=LeaseTerms(term_s, saved.longest_term_s, now_s),
+            lease_terms=LeaseTerms(term_s, saved.longest_term_s),
         )
         self._me = Member(
             home,

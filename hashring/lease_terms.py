@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from hashring.adoption import NOBODY, View
 from hashring.group import Boot
 
-# Boot -> a term, and when the newest member list still had it.
-_Terms = dict[Boot, tuple[float, float]]
+# Boot -> a term, and since when the member lists lack the boot; None while the
+# newest one has it.
+_Terms = dict[Boot, tuple[float, float | None]]
 # Stands for the members that the former agent process of this machine knew.
 _FORMER = Boot('')
 
@@ -29,15 +30,11 @@ class LeaseTerms:
     :param saved_s: the longest term that the former agent process of this
         machine has saved, in seconds; it counts as if it was in a member list
         until the first one is read
-    :param now_s: when this agent started; the clock of `update`
     """
 
-    def __init__(
-        self, own_s: float, saved_s: float = 0.0, now_s: float = 0.0
-    ) -> None:
+    def __init__(self, own_s: float, saved_s: float = 0.0) -> None:
         self._own_s = own_s
-        self._saved_s = saved_s
-        self._seen: _Terms = {_FORMER: (saved_s, now_s)}
+        self._seen: _Terms = {_FORMER: (saved_s, None)}
         self._heard: _Terms = {}
         self.seen_s = max(own_s, saved_s)
         """The longest term of this agent and of members whose record it has
@@ -45,12 +42,14 @@ class LeaseTerms:
         repeated, or it would never be forgotten."""
 
     def update(self, view: View, now_s: float) -> None:
-        """Replace the member list; drop members whose term has ended since."""
-        seen = {m.boot: m.lease_term_s for m in view.members}
+        """Replace the member list; drop members whose term has ended since.
+
+        Until a list lacks a member, the member may have renewed its lease:
+        this agent may have been frozen since the list before.
+        """
         if view is NOBODY:
-            # No list was read yet, and the holder may go on renewing its lease
-            # until the backend forgets it.
-            seen[_FORMER] = self._saved_s
+            return  # No list was read yet.
+        seen = {m.boot: m.lease_term_s for m in view.members}
         heard = {m.boot: m.seen_term_s for m in view.members}
         self._seen = _updated(self._seen, seen, now_s)
         self._heard = _updated(self._heard, heard, now_s)
@@ -65,12 +64,12 @@ class LeaseTerms:
 def _updated(
     terms: _Terms, newest: Mapping[Boot, float], now_s: float
 ) -> _Terms:
-    terms = terms | {boot: (term_s, now_s) for boot, term_s in newest.items()}
-    return {
-        boot: (term_s, at_s)
-        for boot, (term_s, at_s) in terms.items()
-        if now_s - at_s <= term_s
+    lacking = {
+        boot: (term_s, now_s if since_s is None else since_s)
+        for boot, (term_s, since_s) in terms.items()
+        if since_s is None or now_s - since_s <= term_s
     }
+    return lacking | {boot: (term_s, None) for boot, term_s in newest.items()}
 
 
 def _longest_s(terms: _Terms) -> float:

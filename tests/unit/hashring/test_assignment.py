@@ -72,7 +72,7 @@ def test_gate_opens_after_the_longest_term(serving: Assignment) -> None:
         serving.handle(status, now_s)
         opens_s = 40.0 if now_s >= 2.0 else 15.0
         assert serving.opens_s(now_s) == {C1: opens_s}
-    serving.handle(events.LeaseStatus(99.0, 1, View((ME,))), 42.1)
+    serving.handle(events.LeaseStatus(99.0, 1, View((ME,))), 43.1)
     assert serving.opens_s(14.9) == {C1: 15.0}
 
 
