@@ -96,11 +96,11 @@ MAKEUPS: dict[str, Makeup] = {
 
 # Name of a defect -> a seed that detects it.
 SEEDS: dict[str, int] = {
-    'delta list without overlap': 43,
+    'delta list without overlap': 60086,
     'missing node not asked for again': 61012,
-    'told changes not compared': 60053,
-    'dead reader waited for': 50033,
+    'told changes not compared': 60042,
+    'dead reader waited for': 62015,
     'delete by a told list just after an own one': 62003,
-    'delete by a short or empty list': 12,
-    'delete at the first 404': 18,
+    'delete by a short or empty list': 60059,
+    'delete at the first 404': 60014,
 }

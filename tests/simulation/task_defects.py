@@ -117,7 +117,7 @@ MAKEUPS: dict[str, Makeup] = {
 }
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 43,
-    'redelivered request dropped beside another': 60016,
+    'redelivered request dropped beside another': 60064,
     'deployed server loses its allocation': 2099,
     'failed unshelve keeps its node': 7441290,
     'interrupted rebuild begun again': 6,
