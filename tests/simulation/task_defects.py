@@ -37,33 +37,6 @@ class BeginsAnewOnlyAlone(Manager):
                     restart(context, instance, wanted)
 
 
-class FreesDeployed(Manager):
-    """An unshelve that fails after its deploy loses its allocation."""
-
-    def _unshelve_instance(
-        self,
-        context: Any,
-        instance: Any,
-        image: Any,
-        properties: Any,
-        node: Any,
-        *rest: Any,
-    ) -> None:
-        request = image, properties, node, *rest
-        try:
-            super()._unshelve_instance(context, instance, *request)
-        except Exception:
-            self._free_allocation(context, instance, node)
-            raise
-
-
-class KeepsNodes(Manager):
-    """A build or unshelve that fails before its claim keeps its node."""
-
-    def release_node(self, node: str | None, server: str) -> None:
-        """Do nothing."""
-
-
 class RebuildsAgain(InterruptedTasks):
     """A rebuild is begun again although Ironic already deploys."""
 
@@ -89,25 +62,6 @@ MAKEUPS: dict[str, Makeup] = {
     'redelivered request dropped beside another': with_parts(
         'tasks', 'crash', manager=BeginsAnewOnlyAlone
     ),
-    'deployed server loses its allocation': with_parts(
-        'boot',
-        'tasks',
-        'shelving',
-        'quiet start',
-        'cut',
-        'no answer',
-        'lose',
-        manager=FreesDeployed,
-    ),
-    'failed unshelve keeps its node': with_parts(
-        'boot',
-        'tasks',
-        'shelving',
-        'quiet start',
-        'slow thaws',
-        'deploy fails',
-        manager=KeepsNodes,
-    ),
     'interrupted rebuild begun again': with_parts(
         'tasks', 'crash', resume=RebuildsAgain
     ),
@@ -118,8 +72,6 @@ MAKEUPS: dict[str, Makeup] = {
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 43,
     'redelivered request dropped beside another': 60064,
-    'deployed server loses its allocation': 2099,
-    'failed unshelve keeps its node': 7441290,
     'interrupted rebuild begun again': 6,
     'interrupted stop forgotten': 5,
 }
