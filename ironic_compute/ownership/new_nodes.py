@@ -181,17 +181,21 @@ class NewNodes:
             raise
         for node in sorted(unread):
             row = rows.get(node)
-            if not self._is_still_of_pool(node, row and row.host):
+            if row is None and self._unheld.must_find_by_name(node):
+                row = self._compute_nodes.read_by_name(node)
+            if not self._is_of_pool(row and row.host):
                 self._unheld.forget_holder(node)
                 self._request_read(node)
 
-    def _is_still_of_pool(self, node: NodeId, holder: str | None) -> bool:
-        """Return whether the holder of a node is another host of the pool."""
+    def _is_of_pool(self, holder: str | None) -> bool:
+        """Return whether the holder of a node is another host of the pool.
+
+        It tells this host when it gives the node to it.
+        """
         if holder is None or holder == self._held_nodes.host:
             return False
         is_live = self._services.find_record(Host(holder)) is not None
-        in_pool = holder in self._pool.known
-        return self._unheld.is_of_pool(node) and in_pool and is_live
+        return is_live and holder in self._pool.known
 
     def _read_rows(self, nodes: Iterable[NodeId]) -> _RowsRead:
         read_at, now_s = self._held_nodes.version(), self._clock.now_s()

@@ -92,7 +92,8 @@ class UnheldNodes:
         with self._lock:
             listed = frozenset(nodes)
             gone = (self._awaited & self._unlisted) - listed
-            self._arriving -= gone
+            # A build or an audit of rows may hold a node before a pass does.
+            self._arriving -= gone | {n for n in self._arriving if n in held}
             self._awaited -= gone | listed
             self._unlisted = set(self._awaited)
             self._of_pool.clear()
@@ -187,10 +188,6 @@ class UnheldNodes:
         """Make the rows of these nodes due again."""
         with self._lock:
             self._unread |= nodes
-
-    def is_of_pool(self, node: NodeId) -> bool:
-        """Return whether another host of the pool is known to hold a node."""
-        return node in self._of_pool
 
     def forget_holder(self, node: NodeId) -> None:
         """Have the row of a node read again when its facts come."""

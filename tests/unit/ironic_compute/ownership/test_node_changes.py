@@ -265,3 +265,73 @@ def test_told_list_is_of_no_use_while_a_node_waits(pair: Cloud) -> None:
     one = _one(pair)
     one.node_changes.node_changed(NodeFacts(NodeId('new')))
     assert one.node_changes.count_differing(_told(pair)) is None
+
+
+def _run(cloud: Cloud, one: One, *, gives: bool = False) -> None:
+    """Run a round of a host, and deliver what it has asked Ironic for."""
+    cloud.rounds(one, 1)
+    wanted = {*one.reads_requested}
+    if gives:
+        wanted |= one.unheld._awaited
+    one.reads_requested.clear()
+    for node in sorted(wanted):
+        one.node_changes.mark_present(node)
+        one.node_changes.node_changed(cloud.nodes[node])
+
+
+def test_told_nodes_that_this_host_has_given_away_are_not_read() -> None:
+    """A host has joined; a read costs Ironic as much as 32 listed nodes."""
+    cloud = Cloud([NodeId(f'n{number}') for number in range(8)])
+    one, other = cloud.add('c1'), cloud.add('c2')
+    cloud.show('c1')
+    cloud.clock.advance(10.0)
+    cloud.settle()
+    cloud.show('c1', 'c2')
+    cloud.clock.advance(20.0)
+    for _ in range(12):
+        _run(cloud, one)
+        _run(cloud, other, gives=True)
+    assert _held(one) and _held(other)
+    one.node_changes.audit_told(_told(cloud))
+    cloud.rounds(one, 3)
+    assert one.reads_requested == []
+
+
+def test_told_nodes_that_a_short_list_lacked_are_not_read(pair: Cloud) -> None:
+    """Their rows name another host of the pool."""
+    one, short = _one(pair), _told(pair)
+    for node in pair.nodes.keys() - one.held_nodes.rows().keys():
+        del short[node]
+    for told in (short, _told(pair)):
+        one.node_changes.audit_told(told)
+        pair.rounds(one, 3)
+    assert one.reads_requested == []
+
+
+def test_told_nodes_with_a_row_of_another_uuid_are_not_read(
+    pair: Cloud,
+) -> None:
+    """Such a row was created before Nova 18; it is found by its name."""
+    one = _one(pair)
+    others = pair.nodes.keys() - one.held_nodes.rows().keys()
+    for each in pair.hosts.values():
+        each.rows.odd_ones.update(others)
+    for _ in range(2):  # The first list shows that no host takes them.
+        one.audit()
+        pair.rounds(one, 15)
+    assert one.node_changes.count_differing(_told(pair)) == 0
+    one.node_changes.audit_told(_told(pair))
+    pair.rounds(one, 3)
+    assert one.reads_requested == []
+
+
+def test_given_node_that_a_build_holds_does_not_wait(pair: Cloud) -> None:
+    """The build was faster than the message; then no list was ever used."""
+    one = _one(pair)
+    node = _held(one)[0]
+    one.unheld.mark_given([node])
+    one.node_changes.mark_present(node)
+    one.node_changes.node_changed(pair.nodes[node])
+    one.audit()
+    pair.rounds(one, 15)
+    assert one.node_changes.count_differing(_told(pair)) == 0
