@@ -10,6 +10,9 @@ _RETRY_MAX_S = 300.0
 # itself. In half an interval, a worker that is the reader since the last one
 # died has read them and told the others.
 _SILENCE_INTERVALS = 1.5
+# Part of an interval in which no second list is used. Each start of the reader
+# would otherwise have all workers of the pool read all rows and providers.
+_EARLY_INTERVALS = 0.25
 
 
 class AuditSchedule:
@@ -33,6 +36,7 @@ class AuditSchedule:
         self._retry_s = retry_s
         self._is_reader = is_reader
         self._is_requested = False
+        self._is_in_doubt = False
         self._done_s: float | None = None
         # The wait after the last failure; 0 if the last list succeeded.
         self._wait_s = 0.0
@@ -41,10 +45,22 @@ class AuditSchedule:
         """Make a list of this worker's own due now."""
         self._is_requested = True
 
-    @property
-    def is_first(self) -> bool:
-        """Whether this worker has not read all nodes yet."""
-        return self._done_s is None
+    def note_doubt(self) -> None:
+        """Record that a list of the reader was of no use to this worker.
+
+        It then reads all nodes after one interval, as the reader does.
+        """
+        self._is_in_doubt = True
+
+    def may_use_told(self) -> bool:
+        """Return whether a list of the reader may replace an own one now.
+
+        One that is told may be older than a request.
+        """
+        if self._is_requested or self._done_s is None:
+            return False
+        early_s = _EARLY_INTERVALS * self._interval_s
+        return self._clock.now_s() - self._done_s >= early_s
 
     def is_due(self) -> bool:
         """Return whether this worker has to read all nodes itself."""
@@ -57,7 +73,8 @@ class AuditSchedule:
             return 0.0
         due_s = self._done_s + self._interval_s
         now_s = self._clock.now_s()
-        if now_s >= due_s and not self._is_reader():
+        is_own = self._is_in_doubt or self._is_reader()
+        if now_s >= due_s and not is_own:
             due_s = self._done_s + _SILENCE_INTERVALS * self._interval_s
         return max(0.0, due_s - now_s)
 
@@ -68,6 +85,7 @@ class AuditSchedule:
     def note_done(self) -> None:
         """Record that the list of all nodes was read, here or elsewhere."""
         self._done_s, self._wait_s = self._clock.now_s(), 0.0
+        self._is_in_doubt = False
 
     def note_failure(self, *, is_total: bool) -> float:
         """Return the seconds until the next try after a list failed.

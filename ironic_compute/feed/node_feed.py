@@ -296,12 +296,15 @@ class NodeFeed:
         The first list of a worker is its own, as it has no facts before. So is
         the one after an outage, which shows that Ironic answers again.
         """
-        if self._schedule.is_first or self._outage.is_on:
+        if not self._schedule.may_use_told() or self._outage.is_on:
             return False
         if self._shared.is_reader():
             return False
         count = self._sink.count_differing(told)
-        return count is not None and count <= _DIFFERING_MAX
+        if count is None or count > _DIFFERING_MAX:
+            self._schedule.note_doubt()
+            return False
+        return True
 
     def _audit(self) -> None:
         """Read all nodes; reads of single nodes made meanwhile replace them.

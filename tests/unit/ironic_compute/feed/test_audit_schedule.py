@@ -24,7 +24,7 @@ class _Schedule(AuditSchedule):
 def test_first_list_is_due_at_once() -> None:
     """A worker begins without any facts."""
     schedule = _Schedule(is_reader=False)
-    assert schedule.is_first
+    assert not schedule.may_use_told()
     assert schedule.after(0.0) == (True, 0.0)
 
 
@@ -32,7 +32,6 @@ def test_reader_reads_at_each_interval() -> None:
     """It reads for all."""
     schedule = _Schedule(is_reader=True)
     schedule.note_done()
-    assert not schedule.is_first
     assert schedule.after(1799.0) == (False, 1.0)
     assert schedule.after(1.0) == (True, 0.0)
 

@@ -134,18 +134,25 @@ def test_many_differences_are_read_with_one_list(
     feed: _Feed, count: int, is_used: bool
 ) -> None:
     """So many reads of one node would cost Ironic more."""
+    feed.clock.advance(AUDIT_S)
     feed.sink.differing_count = count
     feed.hear_of_all()
-    assert feed.counts() == (1, int(is_used))
+    assert feed.counts() == ((1, 1) if is_used else (2, 0))
 
 
 def test_list_is_not_used_while_a_node_waits_for_a_holder(
     feed: _Feed,
 ) -> None:
-    """The newest facts of all nodes are needed then."""
+    """The newest facts of all nodes are needed then, as early as before."""
     feed.sink.differing_count = None
-    feed.hear_of_all()
+    feed.clock.advance(AUDIT_S - 60.0)
+    assert feed.hear_of_all() == 60.0
     assert feed.counts() == (1, 0)
+    feed.clock.advance(60.0)
+    assert feed._try_audit() == AUDIT_S
+    assert feed.counts() == (2, 0)
+    feed.clock.advance(AUDIT_S)
+    assert feed._try_audit() == AUDIT_S / 2
 
 
 def test_own_list_shows_that_ironic_answers_again(feed: _Feed) -> None:
@@ -154,6 +161,24 @@ def test_own_list_shows_that_ironic_answers_again(feed: _Feed) -> None:
     assert not feed._try_read(feed._read_delta)
     feed.hear_of_all()
     assert feed.counts() == (1, 0)
+
+
+def test_reader_that_starts_again_and_again_makes_few_audits(
+    feed: _Feed,
+) -> None:
+    """Its worker dies every two minutes; each start of it tells a list."""
+    for _ in range(10):
+        feed.clock.advance(120.0)
+        feed.hear_of_all()
+    assert feed.counts() == (1, 2)
+
+
+def test_requested_audit_is_not_replaced_by_a_told_list(feed: _Feed) -> None:
+    """Both came while the thread was in an audit."""
+    feed.clock.advance(AUDIT_S)
+    feed.request_audit()
+    feed.hear_of_all()
+    assert feed.counts() == (2, 0)
 
 
 def test_requested_audit_reads_ironic(feed: _Feed) -> None:
@@ -167,6 +192,7 @@ def test_error_in_a_told_list_waits_for_the_next_one(
     feed: _Feed, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As after a list of its own."""
+    feed.clock.advance(AUDIT_S)
     feed.sink.is_broken = True
     assert feed.hear_of_all() == AUDIT_S
     assert 'Could not process a list of all nodes' in caplog.text
