@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a worker reads the list of all nodes of its pool from Ironic."""
 
+import math
+import zlib
 from collections.abc import Callable
 
 from hashring.clock import Clock
 
 _RETRY_MAX_S = 300.0
+_SPREAD_MAX_S = 300.0
 # Intervals without a list of the reader, after which a worker reads all nodes
 # itself. In half an interval, a worker that is the reader since the last one
 # died has read them and told the others.
@@ -22,6 +25,8 @@ class AuditSchedule:
     :param retry_s: seconds until the first retry after a list failed
     :param is_reader: returns whether this worker tells the others its lists;
         otherwise it reads one only if it hears of none
+    :param host: with its name, the audits of the workers that hear of a list
+        are spread over a sixth of an interval, five minutes at most
     """
 
     def __init__(
@@ -30,11 +35,16 @@ class AuditSchedule:
         interval_s: float,
         retry_s: float,
         is_reader: Callable[[], bool],
+        host: str,
     ) -> None:
         self._clock = clock
         self._interval_s = interval_s
         self._retry_s = retry_s
         self._is_reader = is_reader
+        spread_s = min(_SPREAD_MAX_S, interval_s / 6.0)
+        self._told_wait_s = zlib.crc32(host.encode()) % 1000 / 1000 * spread_s
+        # When the list that was told last is to be used.
+        self._use_told_s = math.inf
         self._is_requested = False
         self._is_in_doubt = False
         self._done_s: float | None = None
@@ -44,6 +54,17 @@ class AuditSchedule:
     def request(self) -> None:
         """Make a list of this worker's own due now."""
         self._is_requested = True
+
+    def note_told(self) -> None:
+        """Record that another worker has told its list."""
+        self._use_told_s = self._clock.now_s() + self._told_wait_s
+
+    def take_told(self) -> bool:
+        """Return whether it is time to use the told list, once."""
+        if self._clock.now_s() < self._use_told_s:
+            return False
+        self._use_told_s = math.inf
+        return True
 
     def note_doubt(self) -> None:
         """Record that a list of the reader was of no use to this worker.
@@ -57,26 +78,29 @@ class AuditSchedule:
 
         One that is told may be older than a request.
         """
-        if self._is_requested or self._done_s is None:
+        if self._is_requested or self._is_reader() or self._done_s is None:
             return False
         early_s = _EARLY_INTERVALS * self._interval_s
         return self._clock.now_s() - self._done_s >= early_s
 
     def is_due(self) -> bool:
         """Return whether this worker has to read all nodes itself."""
-        has_failed = self._wait_s > 0.0
-        return self._is_requested or has_failed or self.wait_s() <= 0.0
+        has_failed, now_s = self._wait_s > 0.0, self._clock.now_s()
+        return self._is_requested or has_failed or now_s >= self._due_s(now_s)
 
     def wait_s(self) -> float:
         """Return the seconds until this worker has to look again."""
-        if self._done_s is None:
-            return 0.0
-        due_s = self._done_s + self._interval_s
         now_s = self._clock.now_s()
+        return max(0.0, min(self._due_s(now_s), self._use_told_s) - now_s)
+
+    def _due_s(self, now_s: float) -> float:
+        if self._done_s is None:
+            return now_s
+        due_s = self._done_s + self._interval_s
         is_own = self._is_in_doubt or self._is_reader()
         if now_s >= due_s and not is_own:
             due_s = self._done_s + _SILENCE_INTERVALS * self._interval_s
-        return max(0.0, due_s - now_s)
+        return due_s
 
     def begin(self) -> None:
         """Record that this worker begins to read all nodes."""

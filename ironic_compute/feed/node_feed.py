@@ -99,6 +99,7 @@ class NodeFeed:
             float(self._options.audit_interval_s),
             self._interval_s,
             self._shared.is_reader,
+            self._host,
         )
         self._listener: Any = None
         self._listen_since_s = 0.0
@@ -270,6 +271,7 @@ class NodeFeed:
     def accept_listed(self, part: ListPart) -> None:
         """Accept a part of another worker's list; any thread may call."""
         if self._told_lists.add(part):
+            self._schedule.note_told()
             self._audit_loop.wake()
 
     def _try_audit(self) -> float:
@@ -277,7 +279,7 @@ class NodeFeed:
 
         Or until the next try, after an error.
         """
-        told = self._told_lists.take()
+        told = self._told_lists.take() if self._schedule.take_told() else None
         if told is not None and self._may_use(told):
             self._call_audit(self._sink.audit_told, told)
         elif self._schedule.is_due():
@@ -297,8 +299,6 @@ class NodeFeed:
         the one after an outage, which shows that Ironic answers again.
         """
         if not self._schedule.may_use_told() or self._outage.is_on:
-            return False
-        if self._shared.is_reader():
             return False
         count = self._sink.count_differing(told)
         if count is None or count > _DIFFERING_MAX:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Set
 from typing import Any
 
+from ironic_compute.feed.audit_schedule import AuditSchedule
 from ironic_compute.feed.node_feed import NodeFeed
 from ironic_compute.feed.redelivery import Redelivery
 from ironic_compute.feed.watermark import Watermark
@@ -55,6 +56,28 @@ class RemovesAfterTwoAudits(Removal):
         return dict.fromkeys(super()._missing_since(missing), -math.inf)
 
 
+class UsesEachToldList(AuditSchedule):
+    """A told list is used at once, and just after an own one."""
+
+    def may_use_told(self) -> bool:
+        return self._done_s is not None and not self._is_reader()
+
+    def note_told(self) -> None:
+        self._use_told_s = 0.0
+
+
+def _feed_that_uses_each_list(*arguments: Any) -> NodeFeed:
+    feed = NodeFeed(*arguments)
+    feed._schedule = UsesEachToldList(
+        feed._clock,
+        feed._options.audit_interval_s,
+        feed._interval_s,
+        feed._shared.is_reader,
+        feed._host,
+    )
+    return feed
+
+
 def _feed_that_waits_for_ever(*arguments: Any) -> NodeFeed:
     feed = NodeFeed(*arguments)
     feed._shared.silence_s = 1e6
@@ -86,7 +109,9 @@ MAKEUPS: dict[str, Makeup] = {
         'shared reads', 'crash', feed=_feed_that_waits_for_ever
     ),
     'delete by a told list just after an own one': with_parts(
-        'shared reads', removal=RemovesAfterTwoAudits
+        'shared reads',
+        feed=_feed_that_uses_each_list,
+        removal=RemovesAfterTwoAudits,
     ),
     'delete by a short or empty list': with_parts(
         removal=RemovesWhatAListLacks

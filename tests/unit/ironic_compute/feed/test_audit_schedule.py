@@ -10,10 +10,13 @@ from tests.fakes.clock import ManualClock
 class _Schedule(AuditSchedule):
     """A schedule of lists each 1,800 s, on a clock that a test moves."""
 
-    def __init__(self, *, is_reader: bool) -> None:
+    def __init__(self, *, is_reader: bool, host: str = 'c1') -> None:
         self.reads = is_reader
         self.clock = ManualClock()
-        super().__init__(self.clock, 1800.0, 10.0, lambda: self.reads)
+        super().__init__(self.clock, 1800.0, 10.0, self._is_reader, host)
+
+    def _is_reader(self) -> bool:
+        return self.reads
 
     def after(self, seconds: float) -> tuple[bool, float]:
         """Return whether a list is due so long later, and the next look."""
@@ -81,3 +84,20 @@ def test_waits_grow_while_only_this_list_fails(
         assert schedule.is_due()
     schedule.note_done()
     assert schedule.note_failure(is_total=False) == 10
+
+
+def test_audits_of_many_workers_are_spread_over_five_minutes() -> None:
+    """They hear of a list in the same second, and each loads the services."""
+    waits_s = []
+    for number in range(50):
+        schedule = _Schedule(is_reader=False, host=f'controller-{number}')
+        schedule.note_done()
+        schedule.after(900.0)
+        schedule.note_told()
+        is_due, wait_s = schedule.after(0.0)
+        assert not is_due
+        schedule.clock.advance(wait_s)
+        assert [schedule.take_told(), schedule.take_told()] == [True, False]
+        waits_s.append(wait_s)
+    assert 0.0 <= min(waits_s) < 30.0 < 270.0 < max(waits_s) < 300.0
+    assert len({round(wait_s / 30.0) for wait_s in waits_s}) >= 8
