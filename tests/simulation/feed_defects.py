@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planted defects of the node feed and of what it hears; see ``defects``."""
 
-import math
 from collections.abc import Set
 from typing import Any
 
-from ironic_compute.feed.audit_schedule import AuditSchedule
 from ironic_compute.feed.node_feed import NodeFeed
 from ironic_compute.feed.redelivery import Redelivery
 from ironic_compute.feed.watermark import Watermark
@@ -49,35 +47,6 @@ class TakesItsFactsForNewest(NodeFeed):
         return self._delivered.facts(node)
 
 
-class RemovesAfterTwoAudits(Removal):
-    """The 404s of two audits count however soon one follows the other."""
-
-    def _missing_since(self, missing: Set[NodeId]) -> dict[NodeId, float]:
-        return dict.fromkeys(super()._missing_since(missing), -math.inf)
-
-
-class UsesEachToldList(AuditSchedule):
-    """A told list is used at once, and just after an own one."""
-
-    def may_use_told(self) -> bool:
-        return self._done_s is not None and not self._is_reader()
-
-    def note_told(self) -> None:
-        self._use_told_s = 0.0
-
-
-def _feed_that_uses_each_list(*arguments: Any) -> NodeFeed:
-    feed = NodeFeed(*arguments)
-    feed._schedule = UsesEachToldList(
-        feed._clock,
-        feed._options.audit_interval_s,
-        feed._interval_s,
-        feed._shared.is_reader,
-        feed._host,
-    )
-    return feed
-
-
 def _feed_that_waits_for_ever(*arguments: Any) -> NodeFeed:
     feed = NodeFeed(*arguments)
     feed._shared.silence_s = 1e6
@@ -108,11 +77,6 @@ MAKEUPS: dict[str, Makeup] = {
     'dead reader waited for': with_parts(
         'shared reads', 'crash', feed=_feed_that_waits_for_ever
     ),
-    'delete by a told list just after an own one': with_parts(
-        'shared reads',
-        feed=_feed_that_uses_each_list,
-        removal=RemovesAfterTwoAudits,
-    ),
     'delete by a short or empty list': with_parts(
         removal=RemovesWhatAListLacks
     ),
@@ -125,7 +89,6 @@ SEEDS: dict[str, int] = {
     'missing node not asked for again': 61012,
     'told changes not compared': 60042,
     'dead reader waited for': 62015,
-    'delete by a told list just after an own one': 62003,
     'delete by a short or empty list': 60059,
     'delete at the first 404': 60014,
 }
