@@ -19,7 +19,9 @@ _EARLY_INTERVALS = 0.25
 
 
 class AuditSchedule:
-    """When the next list is due; one thread calls, ``request`` any.
+    """When the next list is due; used by the thread of the audit.
+
+    Any thread may call ``request`` and ``note_told``.
 
     :param interval_s: seconds between two lists of the reader
     :param retry_s: seconds until the first retry after a list failed
@@ -49,7 +51,7 @@ class AuditSchedule:
         self._is_in_doubt = False
         self._done_s: float | None = None
         # The wait after the last failure; 0 if the last list succeeded.
-        self._wait_s = 0.0
+        self._failed_wait_s = 0.0
 
     def request(self) -> None:
         """Make a list of this worker's own due now."""
@@ -69,7 +71,7 @@ class AuditSchedule:
     def note_doubt(self) -> None:
         """Record that a list of the reader was of no use to this worker.
 
-        It then reads all nodes after one interval, as the reader does.
+        It then reads all nodes one interval after the last list.
         """
         self._is_in_doubt = True
 
@@ -85,7 +87,7 @@ class AuditSchedule:
 
     def is_due(self) -> bool:
         """Return whether this worker has to read all nodes itself."""
-        has_failed, now_s = self._wait_s > 0.0, self._clock.now_s()
+        has_failed, now_s = self._failed_wait_s > 0.0, self._clock.now_s()
         return self._is_requested or has_failed or now_s >= self._due_s(now_s)
 
     def wait_s(self) -> float:
@@ -108,7 +110,7 @@ class AuditSchedule:
 
     def note_done(self) -> None:
         """Record that the list of all nodes was read, here or elsewhere."""
-        self._done_s, self._wait_s = self._clock.now_s(), 0.0
+        self._done_s, self._failed_wait_s = self._clock.now_s(), 0.0
         self._is_in_doubt = False
 
     def note_failure(self, *, is_total: bool) -> float:
@@ -121,8 +123,8 @@ class AuditSchedule:
             and a try costs it little
         """
         longest_s = min(_RETRY_MAX_S, self._interval_s)
-        if is_total or not self._wait_s:
-            self._wait_s = self._retry_s
+        if is_total or not self._failed_wait_s:
+            self._failed_wait_s = self._retry_s
         else:
-            self._wait_s = min(2.0 * self._wait_s, longest_s)
-        return self._wait_s
+            self._failed_wait_s = min(2.0 * self._failed_wait_s, longest_s)
+        return self._failed_wait_s
