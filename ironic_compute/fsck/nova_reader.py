@@ -132,8 +132,14 @@ class NovaReader:
         found: dict[str, Server] = {}
         marker: str | None = None
         while True:
+            # Nova leaves out servers that may be restored, unless it is asked.
             page = self._list(
-                {'host': sorted(hosts), 'deleted': False}, marker
+                {
+                    'host': sorted(hosts),
+                    'deleted': False,
+                    'soft_deleted': True,
+                },
+                marker,
             )
             found |= {each.uuid: _server(each) for each in page}
             if len(page) < RECORDS_PER_RPC:

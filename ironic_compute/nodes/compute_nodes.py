@@ -306,7 +306,7 @@ class ComputeNodes:
         """
         found = objects.InstanceList.get_by_filters(
             self._context,
-            {'node': str(node), 'deleted': False},
+            {'node': str(node), 'deleted': False, 'soft_deleted': True},
             expected_attrs=[],
         )
         return [instance.uuid for instance in found]

@@ -186,7 +186,7 @@ class PlantedTest(FsckTestCase):
 
     def test_what_the_lists_show_is_found(self) -> None:
         """Inconsistencies that one look at lists and suspects finds."""
-        self._boot(5)
+        self._boot(6)
         self._plant_in_placement()
         self._plant_in_ironic()
         self._plant_in_nova()
@@ -254,7 +254,7 @@ class PlantedTest(FsckTestCase):
         self._expect(orphan, catalogue.ROW_ON_UNKNOWN_HOST)
 
     def _plant_servers(self) -> None:
-        deleted, lost, followed, stuck, twice = self.places[:5]
+        deleted, lost, followed, stuck, twice, restorable = self.places[:6]
         self._instance(0).destroy()
         self._expect(
             deleted,
@@ -273,6 +273,13 @@ class PlantedTest(FsckTestCase):
         instance.task_state = 'powering-off'
         instance.save()
         self._expect(stuck, catalogue.STUCK_TASK)
+        instance = self._instance(5)
+        instance.vm_state, instance.task_state = 'soft-delete', 'restoring'
+        instance.save()
+        self.ironic.change(
+            restorable, instance_uuid=None, provision_state='available'
+        )
+        self._expect(restorable, catalogue.STUCK_TASK)
         other = self.free[17]
         self._inventory(twice, reserved=0)
         self._allocate(self.servers[4]['id'], twice, other)
