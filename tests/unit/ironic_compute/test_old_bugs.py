@@ -202,18 +202,23 @@ def test_bug_1744139_list_without_nodes_deletes_nothing(
 def test_bug_1750450_404_counts_only_twice_in_turn() -> None:
     """An error or a found node between two 404s starts the count again."""
     cloud = cloud_of('c1', nodes=[N])
-    one, facts = cloud.hosts[C1], cloud.nodes.pop(N)
-    one.audit([])
+    facts = cloud.nodes.pop(N)
+
+    def audit() -> None:
+        cloud.clock.advance(120.0)
+        cloud.hosts[C1].audit([])
+
+    audit()
     cloud.hidden[N] = errors.IronicUnavailable('500')
-    one.audit([])
+    audit()
     del cloud.hidden[N]
-    one.audit([])
+    audit()
     cloud.nodes[N] = facts
-    one.audit([])
+    audit()
     del cloud.nodes[N]
-    one.audit([])
+    audit()
     assert cloud.removed == []
-    one.audit([])
+    audit()
     assert cloud.removed == [f'provider of {N}', N]
 
 
