@@ -87,8 +87,8 @@ MAKEUPS: dict[str, Makeup] = {
 SEEDS: dict[str, int] = {
     'delta list without overlap': 60086,
     'missing node not asked for again': 61012,
-    'told changes not compared': 60042,
-    'dead reader waited for': 62015,
+    'told changes not compared': 60022,
+    'dead reader waited for': 63033,
     'delete by a short or empty list': 60059,
     'delete at the first 404': 60014,
 }

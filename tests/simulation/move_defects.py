@@ -257,7 +257,7 @@ SEEDS: Mapping[str, int] = {
     'two moves of a server at once': 60032,
     'server moved during its delete': 60020,
     'message handled during a move': 60078,
-    'forward without follow': 60034,
+    'forward without follow': 60118,
     'servers left on a drained host': 7,
     'host retired with servers': 60034,
     'agent of a retired host not told': 60033,

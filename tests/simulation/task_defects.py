@@ -71,7 +71,7 @@ MAKEUPS: dict[str, Makeup] = {
 }
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 43,
-    'redelivered request dropped beside another': 60064,
+    'redelivered request dropped beside another': 60076,
     'interrupted rebuild begun again': 6,
     'interrupted stop forgotten': 5,
 }
