@@ -82,17 +82,22 @@ class ObservedPaths:
             if tenures.get(worker[0]) == worker[1]
         }
         states = combine(self._states.values())
+        self._update_failures(states, now_s)
+        return {p: f.state for p, f in self._failures.items()} | states
+
+    def _update_failures(self, states: PathStates, now_s: float) -> None:
+        """Note the failures that workers report; keep those of ended ones."""
         former = self._failures
-        self._failures = {
+        kept = {
             path: failure
             for path, failure in former.items()
             if path not in states and now_s - failure.reported_s < _KEPT_S
-        } | {
+        }
+        met = {
             path: _note_failure(former.get(path), states[path], now_s)
             for path in failing(states, now_s)
         }
-        kept = {path: f.state for path, f in self._failures.items()}
-        return kept | states
+        self._failures = kept | met
 
     def published(self, now_s: float) -> tuple[Path, ...]:
         """Return the failing paths that others are to know, sorted."""

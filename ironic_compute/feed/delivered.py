@@ -18,15 +18,13 @@ from typing import Any
 
 from oslo_utils import timeutils
 
-from ironic_compute.nodes.changes_read import STATE_FIELDS
+from ironic_compute.nodes.changes_read import TIMELESS_FIELDS
 from resource_tracker.errors import MalformedNode
 from resource_tracker.node import NodeFacts, NodeId
 
-_UPDATED_AT = 'updated_at'
 # A record without these fields is incomplete and cannot be compared. Ironic
 # updates ``updated_at`` with every field of a node, but not with its traits.
-_REQUIRED = frozenset({_UPDATED_AT, 'traits', 'properties'})
-_COMPARED = tuple(name for name in STATE_FIELDS if name != _UPDATED_AT)
+_REQUIRED = frozenset({'updated_at', 'traits', 'properties'})
 
 
 class Delivered:
@@ -98,7 +96,7 @@ class Delivered:
             if notified.traits != last.traits or not _is_later(notified, last):
                 return None
             fields = {
-                n: getattr(notified, n) for n in _COMPARED if n in record
+                n: getattr(notified, n) for n in TIMELESS_FIELDS if n in record
             }
             # The format of Ironic's API, because stamps are compared as texts.
             time = _time(notified)
@@ -137,7 +135,9 @@ class Delivered:
         if notified is None or last is None:
             return False
         return _time(notified) == _time(last) and _same(
-            notified, last, [name for name in _COMPARED if name in record]
+            notified,
+            last,
+            [name for name in TIMELESS_FIELDS if name in record],
         )
 
     def _parse_and_find(
@@ -196,4 +196,6 @@ def _may_be_older(answer: NodeFacts, known: NodeFacts) -> bool:
 
     That is possible if they differ and the stamp of ``answer`` is not later.
     """
-    return not _is_later(answer, known) and not _same(answer, known, _COMPARED)
+    return not _is_later(answer, known) and not _same(
+        answer, known, TIMELESS_FIELDS
+    )

@@ -23,6 +23,9 @@ STATE_FIELDS = tuple(
     for field in dataclasses.fields(NodeFacts)
     if field.compare and field.name != 'reservation'
 )
+# A list of all nodes does not show when they changed, since Ironic refuses to
+# list that; and the formats of Ironic's API and of its notifications differ.
+TIMELESS_FIELDS = tuple(name for name in STATE_FIELDS if name != 'updated_at')
 
 
 def fingerprint(facts: NodeFacts, fields: Sequence[str] = STATE_FIELDS) -> str:

@@ -11,18 +11,16 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 from hashring.ring import Host
-from ironic_compute.nodes.changes_read import STATE_FIELDS, fingerprint
+from ironic_compute.nodes.changes_read import TIMELESS_FIELDS, fingerprint
 from resource_tracker.node import NodeFacts, NodeId
 
 # A message of fifty kilobytes.
 _NODES_PER_PART = 1000
-# Ironic shows no ``updated_at`` in a list of all nodes.
-_FIELDS = tuple(name for name in STATE_FIELDS if name != 'updated_at')
 
 
 def listed_fingerprint(facts: NodeFacts) -> str:
     """Return a fingerprint of those facts that a list of all nodes has."""
-    return fingerprint(facts, _FIELDS)
+    return fingerprint(facts, TIMELESS_FIELDS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@
 The messages have an RPC namespace of their own on the topic of nova-compute,
 where a stock nova-compute ignores them; ``peer_endpoints`` receives them.
 ``nodes_given`` is a cast: the receiver reads the rows of these nodes at once.
-If the cast is lost, it reads them after the next audit. ``changes_read`` is a
-cast, too, as is ``nodes_listed``: if it is lost, the receiver asks Ironic
-itself. Requests of an
-operator are calls. They return None, or a sentence that tells the operator why
-nothing was done.
+If the cast is lost, it reads them after the next audit. ``changes_read`` and
+``nodes_listed`` are casts, too: if one is lost, the receiver asks Ironic
+itself. Requests of an operator are calls. They return None, or a sentence that
+tells the operator why nothing was done.
 """
 
 import contextlib
