@@ -388,10 +388,11 @@ class Runner:
 
     def _reap(self) -> None:
         for each in [*self._running]:
-            status = each.process.poll()
-            if status is not None:
+            pid, status, used = os.wait4(each.process.pid, os.WNOHANG)
+            if pid:
+                each.process.returncode = os.waitstatus_to_exitcode(status)
                 self._running.remove(each)
-                self._report(each, status)
+                self._report(each, used.ru_utime + used.ru_stime)
             elif time.monotonic() - each.began_s > self._job_limit_s:
                 self._abort(each)
 
@@ -402,11 +403,16 @@ class Runner:
             self._log(f'{late.job.name}: aborted, it does not end')
             os.kill(late.process.pid, signal.SIGABRT)
 
-    def _report(self, ended: Running, status: int) -> None:
+    def _report(self, ended: Running, cpu_s: float) -> None:
+        """Print how a job ended, after how long, and what it has cost."""
+        status = ended.process.returncode
         spent_s = time.monotonic() - ended.began_s
         how = 'ok' if status == 0 else f'FAILED ({status})'
         lines = ended.path.read_text(errors='replace').splitlines()
-        self._log(f'{ended.job.name}: {how} in {spent_s:.0f} s')
+        self._log(
+            f'{ended.job.name}: {how} in {spent_s:.0f} s, '
+            f'{cpu_s:.0f} s of a processor'
+        )
         if status:
             self._failed.append(ended.job.name)
             print('\n'.join(_failure_lines(lines)))
