@@ -89,6 +89,6 @@ SEEDS: dict[str, int] = {
     'missing node not asked for again': 61012,
     'told changes not compared': 60022,
     'dead reader waited for': 63033,
-    'delete by a short or empty list': 60059,
+    'delete by a short or empty list': 60092,
     'delete at the first 404': 60014,
 }

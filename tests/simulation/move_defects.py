@@ -259,7 +259,7 @@ SEEDS: Mapping[str, int] = {
     'message handled during a move': 60078,
     'forward without follow': 60118,
     'servers left on a drained host': 7,
-    'host retired with servers': 60034,
+    'host retired with servers': 60084,
     'agent of a retired host not told': 60033,
     'row written without its pin': 60002,
     'pinned node pushed away': 60036,
