@@ -33,6 +33,7 @@ LOOK_S = 5.0
 # Each is a ``draining.PlannedMove``, whose module imports Nova.
 Plan = Sequence[Any]
 ReadPlan = Callable[[Host], Plan]
+ReadService = Callable[[Host], Any]
 
 
 def rows(plan: Plan) -> list[tuple[str, ...]]:
@@ -82,16 +83,27 @@ def describe(host: Host, plan: Plan) -> str:
 
 
 def wait_until_empty(
-    host: Host, read_plan: ReadPlan, clock: Clock
+    host: Host, read_plan: ReadPlan, read_service: ReadService, clock: Clock
 ) -> Iterator[str]:
-    """Yield each new sentence about what is left, until nothing is."""
-    return _each_new(lambda: _describe_rest(host, read_plan), clock)
+    """Yield each new sentence about what is left, until nothing is.
+
+    :raises NovaRefused: somebody has ended the order
+    """
+
+    def describe() -> str | None:
+        record = try_read(lambda: read_service(host))
+        if isinstance(record, NovaRefused):
+            return str(record)
+        _check_drains(host, record)
+        return _describe_rest(host, read_plan)
+
+    return _each_new(describe, clock)
 
 
 def wait_until_retired(
     host: Host,
     read_plan: ReadPlan,
-    read_service: Callable[[Host], Any],
+    read_service: ReadService,
     clock: Clock,
 ) -> Iterator[str]:
     """Yield each new sentence about what is left, until Nova has no Service.
@@ -123,6 +135,18 @@ def _each_new(
             yield sentence
             said = sentence
         clock.sleep(LOOK_S)
+
+
+def _check_drains(host: Host, record: Any | None) -> None:
+    if record is None:
+        raise NovaRefused(
+            f'Nova has no Service record of host {host} any more: somebody '
+            f'has retired the host, or deleted its Service'
+        )
+    if read_order(record) is None:
+        raise NovaRefused(
+            f'Host {host} is not drained any more: somebody has ended that'
+        )
 
 
 def _check_retires(host: Host, record: Any) -> None:
@@ -280,7 +304,7 @@ class HostDrain(_EmptyingCommand):
         return peer_rpc.request_drain(host, limit, changes_zone=changes_zone)
 
     def _wait(self, host: Host, read_plan: ReadPlan) -> Iterator[str]:
-        return wait_until_empty(host, read_plan, SystemClock())
+        return wait_until_empty(host, read_plan, read_service, SystemClock())
 
 
 def check_others_are_up(host: Host, members: Iterable[Member]) -> None:

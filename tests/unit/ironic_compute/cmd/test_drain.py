@@ -21,6 +21,13 @@ FREE = PlannedMove('n1', None, 'c2')
 BUSY = PlannedMove('n2', 's2', 'c2', 'Server s2 has task rebuilding')
 
 
+def _record(reason: str | None, *, disabled: bool = True) -> Any:
+    return types.SimpleNamespace(disabled=disabled, disabled_reason=reason)
+
+
+DRAINING = _record(DrainOrder().reason())
+
+
 def test_table_has_a_row_for_each_node() -> None:
     """A dash stands for what is not there."""
     assert drain.rows([FREE, BUSY]) == [
@@ -79,8 +86,10 @@ def test_waiting_says_each_change_once() -> None:
             raise answer
         return answer
 
-    clock = ManualClock()
-    assert list(drain.wait_until_empty(C1, read_plan, clock)) == [
+    sentences = drain.wait_until_empty(
+        C1, read_plan, lambda host: DRAINING, ManualClock()
+    )
+    assert list(sentences) == [
         'Host c1 has 2 nodes left, 1 of them with a server. Server s2 has '
         'task rebuilding',
         'No daemon serves host c1, or it does not answer; see '
@@ -90,15 +99,40 @@ def test_waiting_says_each_change_once() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ('record', 'reason'),
+    [
+        (_record(None, disabled=False), 'is not drained any more'),
+        (_record('a new disk'), 'is not drained any more'),
+        (None, 'has no Service record of host c1 any more'),
+    ],
+)
+def test_waiting_ends_when_somebody_has_ended_the_drain(
+    record: Any, reason: str
+) -> None:
+    """The nodes stay, or nobody answers for the host: that has no end."""
+    records = [DRAINING, record]
+    sentences = drain.wait_until_empty(
+        C1, lambda host: [BUSY], lambda host: records.pop(0), ManualClock()
+    )
+    assert next(sentences).startswith('Host c1 has 1 nodes left')
+    with pytest.raises(NovaRefused, match=reason):
+        next(sentences)
+
+
+def test_waiting_ends_when_a_host_to_be_retired_is_empty() -> None:
+    """Another operator has given that order meanwhile."""
+    sentences = drain.wait_until_empty(
+        C1, lambda host: [], lambda host: RETIRING, ManualClock()
+    )
+    assert not list(sentences)
+
+
 def test_nodes_that_do_not_wait_have_no_reason() -> None:
     """They are moved in the next round."""
     assert drain.describe(C1, [FREE]) == (
         'Host c1 has 1 nodes left, 0 of them with a server'
     )
-
-
-def _record(reason: str | None, *, disabled: bool = True) -> Any:
-    return types.SimpleNamespace(disabled=disabled, disabled_reason=reason)
 
 
 RETIRING = _record(DrainOrder(retires=True).reason())
