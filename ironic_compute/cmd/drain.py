@@ -281,6 +281,7 @@ class _EmptyingCommand(HostArgument, lister.Lister):
                 f'It goes on; "ironic-computectl host undrain {host}" ends it',
                 file=self.app.stderr,
             )
+            raise  # What the command waits for is not done.
 
 
 class HostDrain(_EmptyingCommand):

@@ -311,6 +311,7 @@ class PoolRebalanceCommand(lister.Lister):
                 'move the rest',
                 file=self.app.stderr,
             )
+            raise  # What the command was told is not done.
 
 
 def _read_hosts() -> list[Host]:

@@ -5,8 +5,15 @@ import pathlib
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+
+from hashring.ring import Host
+from ironic_compute.cmd.ctl import ControlApp
+from ironic_compute.cmd.drain import HostDrain
+from ironic_compute.cmd.rebalance import PoolRebalanceCommand
 
 
 @pytest.mark.parametrize(
@@ -118,3 +125,50 @@ def test_help_does_not_wait_for_the_objects_of_nova() -> None:
         timeout=120.0,
     )
     assert done.stdout.split() == ['True']
+
+
+def _interrupted() -> Iterator[str]:
+    yield 'Host c1 has 1 nodes left'
+    raise KeyboardInterrupt
+
+
+class _Drain(HostDrain):
+    """Wait for a host, and be stopped."""
+
+    def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
+        """Wait as the command does."""
+        self._show(_interrupted(), Host(parsed_args.host))
+        return (), []
+
+
+class _Rebalance(PoolRebalanceCommand):
+    """Move servers, and be stopped."""
+
+    def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
+        """Move as the command does."""
+        self._show(_interrupted())
+        return (), []
+
+
+class _App(ControlApp):
+    """The application, without a configuration file."""
+
+    def initialize_app(self, argv: Any) -> None:
+        """Replace the commands that wait."""
+        self.command_manager.add_command('host drain', _Drain)
+        self.command_manager.add_command('pool rebalance', _Rebalance)
+
+
+@pytest.mark.parametrize(
+    ('command', 'said'),
+    [
+        ('host drain c1', 'It goes on; "ironic-computectl host undrain c1"'),
+        ('pool rebalance', 'Stopped. What has moved stays'),
+    ],
+)
+def test_ctrl_c_is_no_success(
+    capfd: pytest.CaptureFixture[str], command: str, said: str
+) -> None:
+    """A script would go on as if the host were empty."""
+    assert _App().run(command.split()) == 130
+    assert said in capfd.readouterr().err
