@@ -81,8 +81,8 @@ class Draining:
         :returns: None, or a sentence with the reason of a refusal
         """
         order = DrainOrder(limit, retires, changes_zone=changes_zone)
-        return self._why_last() or self._change(
-            lambda record: _begin(record, order)
+        return self._change(
+            lambda record: self._why_last() or _begin(record, order)
         )
 
     def check(self, *, retires: bool) -> str | None:
@@ -95,12 +95,20 @@ class Draining:
 
     def _why_last(self) -> str | None:
         here = self._held_nodes.host
-        if self._ring_of_others().hosts:
+        if any(map(self._takes_nodes, sorted(self._ring_of_others().hosts))):
             return None
         return (
             f'Host {here} is the only host of this pool that takes nodes, so '
             f'its nodes can go nowhere; enable or start another one'
         )
+
+    def _takes_nodes(self, host: Host) -> bool:
+        """Read whether a host of the ring is enabled still.
+
+        Another one that is drained just now is in the ring for some seconds.
+        """
+        record = self._services.read_record(host)
+        return record is not None and not record.disabled
 
     def end(self) -> str | None:
         """End the drain of this host, which is as before then.

@@ -200,6 +200,16 @@ def test_last_host_is_not_drained(desk: Drained) -> None:
     assert not desk.changes
 
 
+def test_hosts_are_not_all_drained_at_once(desk: Drained) -> None:
+    """The ring has a host for some seconds after its drain has begun."""
+    desk.cloud.nova.services['c2'].disabled = True
+    for retires in (True, False):
+        why_not = desk.draining.begin(None, retires=retires)
+        assert why_not == desk.draining.check(retires=retires)
+        assert 'is the only host' in (why_not or '')
+    assert not desk.changes
+
+
 def test_dry_run_is_refused_as_the_order_is(desk: Drained) -> None:
     """The check writes nothing."""
     assert desk.draining.check(retires=False) is None
