@@ -129,44 +129,41 @@ class NovaReader:
 
     def read_servers(self, hosts: Iterable[Host]) -> dict[str, Server]:
         """Read the servers of some hosts, and those that are being built."""
-        found: dict[str, Server] = {}
+        # Nova leaves out servers that may be restored, unless it is asked.
+        of_hosts = {
+            'host': sorted(hosts),
+            'deleted': False,
+            'soft_deleted': True,
+        }
+        found = {each.uuid: _server(each) for each in self._list(of_hosts)}
+        return found | self._read_without_host()
+
+    def _list(
+        self, filters: Mapping[str, Any], *attributes: str
+    ) -> Iterator[Any]:
         marker: str | None = None
         while True:
-            # Nova leaves out servers that may be restored, unless it is asked.
-            page = self._list(
-                {
-                    'host': sorted(hosts),
-                    'deleted': False,
-                    'soft_deleted': True,
-                },
-                marker,
+            page = list(
+                objects.InstanceList.get_by_filters(
+                    self._context,
+                    dict(filters),
+                    sort_key='uuid',
+                    sort_dir='asc',
+                    limit=RECORDS_PER_RPC,
+                    marker=marker,
+                    expected_attrs=list(attributes),
+                )
             )
-            found |= {each.uuid: _server(each) for each in page}
+            yield from page
             if len(page) < RECORDS_PER_RPC:
-                return found | self._read_without_host()
+                return
             marker = page[-1].uuid
-
-    def _list(self, filters: Mapping[str, Any], marker: str | None) -> Any:
-        return list(
-            objects.InstanceList.get_by_filters(
-                self._context,
-                filters,
-                sort_key='uuid',
-                sort_dir='asc',
-                limit=RECORDS_PER_RPC,
-                marker=marker,
-                expected_attrs=[],
-            )
-        )
 
     def _read_without_host(self) -> dict[str, Server]:
         """Read the builds that have no host yet, with their flavors."""
         building = {'vm_state': vm_states.BUILDING}
-        found = objects.InstanceList.get_by_filters(
-            self._context,
-            {'host': None, 'deleted': False, **building},
-            limit=RECORDS_PER_RPC,
-            expected_attrs=['flavor'],
+        found = self._list(
+            {'host': None, 'deleted': False, **building}, 'flavor'
         )
         return {
             each.uuid: _server(
