@@ -19,12 +19,17 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from hashring.ring import Host, Ring
 from ironic_compute.errors import GateShut
-from ironic_compute.gate import Gate
+from ironic_compute.gate import Gate, without_waiting
 from ironic_compute.journal.moves import Cause, Reason
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.ownership.drain_order import DrainOrder, read_order
-from ironic_compute.ownership.eviction import Evictor, Refused, Terms
+from ironic_compute.ownership.eviction import (
+    Evictor,
+    Refused,
+    Terms,
+    no_lease,
+)
 from ironic_compute.ownership.move_plan import MovePlanner, PlannedMove
 from ironic_compute.ownership.pacing import MinuteLimit
 from ironic_compute.ownership.retirement import Retirement
@@ -122,16 +127,28 @@ class Draining:
 
     def _change(self, change: Callable[[Any], str | None]) -> str | None:
         """Change the Service record of this host, if ``change`` permits it."""
-        here = self._held_nodes.host
         self._gate.wait()
-        with self._order_lock:
-            record = self._services.read_record(here)
-            if record is None:
-                return _no_service(here)
-            why_not = change(record)
-            if why_not is not None:
-                return why_not
-            record.save()
+        try:
+            with self._order_lock, without_waiting():
+                return self._change_now(change)
+        except GateShut:
+            return str(no_lease())
+
+    def _change_now(self, change: Callable[[Any], str | None]) -> str | None:
+        """Do it, unless the lease lapses before the write.
+
+        :raises errors.GateShut: it has lapsed
+        """
+        here = self._held_nodes.host
+        record = self._services.read_record(here)
+        if record is None:
+            return _no_service(here)
+        why_not = change(record)
+        if why_not is not None:
+            return why_not
+        # Nova's own saves of this record do not wait at the gate.
+        self._gate.wait()
+        record.save()
         LOG.info(
             'An operator has host %(host)s %(what)s',
             {'host': here, 'what': _describe(record)},

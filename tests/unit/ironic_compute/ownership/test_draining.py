@@ -192,6 +192,24 @@ def test_host_without_service_is_not_drained(desk: Drained) -> None:
     assert 'no Service record of host c1' in (why_not or '')
 
 
+def test_order_is_not_stored_after_the_lease(desk: Drained) -> None:
+    """Another daemon may serve the host, and have another order, by then."""
+    services: Any = desk.one.services
+    read = services.read_record
+
+    def read_slowly(host: Host) -> Any:
+        desk.cloud.clock.advance(20.0)
+        return read(host)
+
+    services.read_record = read_slowly
+    desk.gate._deadline_s = desk.cloud.clock.now_s() + 10.0
+    why_not = desk.draining.begin(None, retires=False)
+    assert 'coordination backend' in (why_not or '')
+    desk.gate._deadline_s = desk.cloud.clock.now_s() + 10.0
+    assert 'coordination backend' in (desk.draining.end() or '')
+    assert not desk.changes
+
+
 def test_last_host_is_not_drained(desk: Drained) -> None:
     """Its nodes could go nowhere."""
     desk.cloud.show('c1')
