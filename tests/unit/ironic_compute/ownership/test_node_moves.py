@@ -109,6 +109,21 @@ def test_node_moves_with_its_server_and_is_pinned(desk: MovesDesk) -> None:
     assert desk.writes == ['locked', 'server', 'row']
 
 
+def test_pin_that_was_not_written_is_said(desk: MovesDesk) -> None:
+    """The server has moved; the node follows it, and has no pin."""
+    rows: Any = desk.one.rows
+
+    def fail(row: Any, host: Host, service_id: int) -> bool:
+        row.host = host
+        raise Unreachable('no answer')
+
+    rows.write_holder = fail
+    pin = Pin(C2, 'ann')
+    result = desk.moves.move(desk.node, pin, replaces=False, is_dry_run=False)
+    assert desk.state(desk.node) == (C1, None, C2)
+    assert 'may not be pinned' in (result.why_not or '')
+
+
 def test_free_node_is_pinned_and_then_pushed(desk: MovesDesk) -> None:
     """Its rounds keep it there, whatever the ring says."""
     assert desk.move(desk.free, C2) == MoveResult(C1)
