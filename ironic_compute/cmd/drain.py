@@ -174,6 +174,8 @@ def try_read(read: Callable[[], Any]) -> Any:
         return exc
     except oslo_messaging.MessagingTimeout:
         return NovaRefused('nova-conductor does not answer')
+    except oslo_messaging.RemoteError as exc:  # Its database may be away.
+        return NovaRefused(f'nova-conductor has failed ({exc.exc_type})')
 
 
 def read_service(host: Host) -> Any | None:

@@ -154,11 +154,13 @@ def _wait(records: list[Any], plans: list[Any]) -> list[str]:
 def test_waiting_ends_when_nova_has_no_service() -> None:
     """Errors are waited out; an empty host is not gone yet."""
     silence = oslo_messaging.MessagingTimeout()
-    records = [RETIRING, RETIRING, silence, RETIRING, RETIRING, None]
+    error = oslo_messaging.RemoteError('DBConnectionError', 'is away')
+    records = [RETIRING, RETIRING, silence, error, RETIRING, RETIRING, None]
     assert _wait(records, [[BUSY], [BUSY], [], silence]) == [
         'Host c1 has 1 nodes left, 1 of them with a server. Server s2 has '
         'task rebuilding',
         'nova-conductor does not answer',
+        'nova-conductor has failed (DBConnectionError)',
         'Host c1 is empty, and is retired in two minutes at most',
         'No daemon serves host c1, or it does not answer; see '
         '"ironic-computectl host list"',
