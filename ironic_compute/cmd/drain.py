@@ -17,7 +17,7 @@ from cliff import command, lister
 from hashring.clock import Clock, SystemClock
 from hashring.group import Member
 from hashring.ring import Host
-from ironic_compute.cmd.hosts import HostArgument, read_members
+from ironic_compute.cmd.hosts import HostArgument, all_hosts, read_members
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
     ask_worker,
@@ -313,8 +313,15 @@ class HostDrain(_EmptyingCommand):
 def check_others_are_up(host: Host, members: Iterable[Member]) -> None:
     """Check that another host's daemon is up, since the own one will end.
 
-    :raises NovaRefused: no other one is
+    :raises NovaRefused: no other one is, or the host is of another pool
     """
+    members = tuple(members)
+    if host not in all_hosts(members):
+        raise NovaRefused(
+            f'Host {host} is no host of this pool, which has: '
+            f'{", ".join(all_hosts(members))}. For a host of another pool, '
+            f'run the command with the nova.conf of its own pool'
+        )
     if all(member.home == host for member in members):
         raise NovaRefused(
             f'No daemon of another host is up, so nobody would serve the '

@@ -189,6 +189,13 @@ def test_last_daemon_is_not_retired() -> None:
         drain.check_others_are_up(C1, [one])
 
 
+def test_host_of_another_pool_is_not_retired() -> None:
+    """Who is up in its own pool is not known here."""
+    members = [Member(Host('c2'), Boot('2')), Member(Host('c3'), Boot('3'))]
+    with pytest.raises(NovaRefused, match='no host of this pool, which has'):
+        drain.check_others_are_up(C1, members)
+
+
 def test_undrain_says_whether_the_host_is_enabled() -> None:
     """It was disabled before the drain, or was not."""
     assert drain.describe_state(C1, _record(None, disabled=False)) == (
