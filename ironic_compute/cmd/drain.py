@@ -44,26 +44,32 @@ def rows(plan: Plan) -> list[tuple[str, ...]]:
     ]
 
 
-def ask(host: Host, request: Callable[[], Any]) -> Any:
+def ask(host: Host, request: Callable[[], Any], then: str = '') -> Any:
     """Return the answer of a host's worker.
 
+    :param then: what to say besides if there is no answer
     :raises NovaRefused: it does not answer, or cannot drain
     """
     return ask_worker(
         request,
         no_answer=f'No daemon serves host {host}, or it does not answer; see '
-        f'"ironic-computectl host list"',
+        f'"ironic-computectl host list"{then}',
         too_old=f'The daemon that serves host {host} is of an older release, '
         f'which cannot drain a host, or no ironic-compute',
     )
 
 
-def order(host: Host, request: Callable[[Host], str | None]) -> None:
+def order(
+    host: Host,
+    request: Callable[[Host], str | None],
+    then: str = '. The order may be carried out all the same',
+) -> None:
     """Send an order to a host's worker.
 
+    :param then: see :func:`ask`
     :raises NovaRefused: with the reason
     """
-    why_not = ask(host, lambda: request(host))
+    why_not = ask(host, lambda: request(host), then)
     if why_not is not None:
         raise NovaRefused(why_not)
 
@@ -246,7 +252,7 @@ class _EmptyingCommand(HostArgument, lister.Lister):
         plan = ask(host, lambda: read_plan(host))
         self._check_members(host)
         if parsed_args.dry_run:
-            order(host, self._why_not)
+            order(host, self._why_not, then='')
             return COLUMNS, rows(plan)
         limit = parsed_args.limit
         order(host, lambda to: self._request(to, limit, changes_zone))
