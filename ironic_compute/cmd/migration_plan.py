@@ -109,6 +109,8 @@ class Action(enum.Enum):
     ADOPT_HOST = enum.auto()
     RETIRE_HOST = enum.auto()
     UNDRAIN_HOST = enum.auto()
+    ENABLE_HOST = enum.auto()
+    """End the drain of a host for which no daemon can do that."""
     AWAIT_TASKS = enum.auto()
     """Wait until no server has a task."""
     STOP_DAEMON = enum.auto()
@@ -254,8 +256,13 @@ def plan_way_back(found: Found, wanted: frozenset[Host] = frozenset()) -> Plan:
         for host in sorted(kept)
         if found.state(host).served_by is not ServedBy.NOVA_COMPUTE
     ]
+    drained = [h for h in kept if found.state(h).is_drained]
     return (
-        *(_leave_pool(found, kept, leaving) if found.daemons else ()),
+        *(
+            _leave_pool(found, kept, leaving)
+            if found.daemons
+            else _steps(Action.ENABLE_HOST, drained)
+        ),
         *_steps(
             Action.MARK_UP,
             [h for h in missing if found.state(h).is_forced_down],

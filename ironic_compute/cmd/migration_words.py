@@ -310,6 +310,18 @@ def _undrain(step: Step, found: Found, commands: Commands) -> Words:
     )
 
 
+def _enable(step: Step, found: Found, commands: Commands) -> Words:
+    (host,) = step.hosts
+    return Words(
+        where='any machine with the openstack command',
+        do=f'openstack compute service set --enable {host} nova-compute',
+        why=f'Host {host} is drained, so it is disabled in Nova, and no '
+        f'daemon is up that could end that',
+        then='"openstack compute service list" shows it as enabled',
+        undo=f'openstack compute service set --disable {host} nova-compute',
+    )
+
+
 def _await_tasks(step: Step, found: Found, commands: Commands) -> Words:
     count = sum(found.state(host).tasks_count for host in step.hosts)
     return Words(
@@ -378,6 +390,7 @@ _WORDS: Mapping[Action, Callable[[Step, Found, Commands], Words]] = {
     Action.ADOPT_HOST: _adopt,
     Action.RETIRE_HOST: _retire,
     Action.UNDRAIN_HOST: _undrain,
+    Action.ENABLE_HOST: _enable,
     Action.AWAIT_TASKS: _await_tasks,
     Action.STOP_DAEMON: _stop_daemon,
     Action.START_NOVA_COMPUTE: _start_nova,

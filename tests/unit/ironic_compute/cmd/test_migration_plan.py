@@ -126,6 +126,9 @@ class Cloud:
             case Action.UNDRAIN_HOST:
                 assert before.served_by is ServedBy.DAEMON
                 return change(before, is_drained=False)
+            case Action.ENABLE_HOST:
+                assert not self.found.daemons
+                return change(before, is_drained=False)
             case Action.AWAIT_TASKS:
                 return change(before, tasks_count=0)
             case Action.STOP_DAEMON:
@@ -281,6 +284,17 @@ def test_servers_move_before_the_daemons_stop() -> None:
         'START_NOVA_COMPUTE a',
         'DELETE_QUEUES a',
     ]
+
+
+@pytest.mark.parametrize('state', [DOWN, STOCK])
+def test_drain_ends_on_the_way_back_without_a_daemon(
+    state: HostState,
+) -> None:
+    """Nothing would be offered by a nova-compute whose host is disabled."""
+    found = _found(a=STOCK, b=dataclasses.replace(state, is_drained=True))
+    assert _shown(plan_way_back(found))[0] == 'ENABLE_HOST b'
+    end = _carry_out_all(found, plan_way_back, frozenset())
+    assert not any(each.is_drained for each in end.hosts.values())
 
 
 def test_old_hosts_without_a_controller_are_adopted_and_retired() -> None:
