@@ -313,6 +313,13 @@ class HeldNodes:
         """Return the newest facts of a held node, None before the first."""
         return self._node_cache.facts(node)
 
+    def is_unread(self, node: NodeId) -> bool:
+        """Return whether Ironic has not answered for a held node yet.
+
+        A new worker has the rows of its nodes before their facts.
+        """
+        return self.facts(node) is None and not self.is_missing(node)
+
     def update_facts(self, facts: NodeFacts) -> bool:
         """Store the facts of a held node, and report the node.
 

@@ -191,8 +191,13 @@ class Draining:
     def _list_homeless(
         self, on_nodes: Iterable[str | None]
     ) -> list[PlannedMove]:
-        """Return the servers of this host that are on none of its nodes."""
+        """Return the servers of this host that are on none of its nodes.
+
+        While a node has not been read, any of them may be on it.
+        """
         here = self._held_nodes.host
+        if any(map(self._held_nodes.is_unread, self._held_nodes.rows())):
+            return []
         servers = self._compute_nodes.list_servers_of_host(here)
         return [
             PlannedMove(

@@ -26,8 +26,8 @@ class PlannedMove:
 
     :param node: the node; empty for a server that is on no node of the host,
         and for what the retirement of an empty host waits for
-    :param server: the server on it; None if the node is free, or somebody else
-        has deployed it
+    :param server: the server on it; None if the node is free, somebody else
+        has deployed it, or it has not been read from Ironic yet
     :param target: the host that gets the node; None without any other host
     :param why_not: why it is not moved now; None: it is moved in this round
     """
@@ -109,7 +109,10 @@ class MovePlanner:
         refused: Mapping[Host | None, str | None],
         why_node_stays: str | None,
     ) -> PlannedMove:
-        if server is None:
+        why_not: str | None
+        if self._held_nodes.is_unread(node):
+            why_not = f'Node {node} has not been read from Ironic yet'
+        elif server is None:
             is_free = self._held_nodes.is_pushable(node)
             why_not = None if is_free else f'Node {node} is being built on'
         else:

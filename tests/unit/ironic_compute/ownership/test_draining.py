@@ -4,6 +4,7 @@
 import types
 from typing import Any
 
+import attrs
 import oslo_messaging
 import pytest
 from nova.compute import task_states
@@ -287,6 +288,25 @@ def test_node_that_somebody_else_deployed_is_drained(desk: Drained) -> None:
     desk.one.rebalancer.run_round()
     assert not desk.one.held_nodes.rows()
     assert desk.draining.plan() == []
+
+
+def test_new_worker_does_not_say_that_servers_are_on_no_node(
+    desk: Drained,
+) -> None:
+    """It has read the rows of its nodes, and Ironic does not answer yet."""
+    fresh = desk.cloud.add('c1')
+    desk.cloud.show('c1', 'c2')
+    draining = attrs.evolve(desk.draining, held_nodes=fresh.held_nodes)
+    nodes = sorted(fresh.held_nodes.rows())
+    assert desk.node in nodes
+    assert draining.plan() == [
+        PlannedMove(
+            node, None, C2, f'Node {node} has not been read from Ironic yet'
+        )
+        for node in nodes
+    ]
+    fresh.audit()
+    assert draining.plan() == desk.draining.plan()
 
 
 def test_plan_says_why_a_node_waits(desk: Drained) -> None:
