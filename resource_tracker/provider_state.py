@@ -20,6 +20,9 @@ class ProviderState:
         aggregates of ``known`` may be outdated
     :param is_saved: the disk cache has all of this
     :param row_id: see ``provider.Situation``; the value at the last save
+    :param sent_generation: the generation that the last write carried. While
+        the provider has it, that write had no answer, and Placement may have
+        carried it out, or may do so yet
     """
 
     known: KnownProvider | None = None
@@ -28,6 +31,7 @@ class ProviderState:
     is_inferred: bool = False
     is_saved: bool = False
     row_id: str = ''
+    sent_generation: int | None = None
 
     def apply_allocation(self, generation: int | None) -> None:
         """Update the state for the allocation of a build on the provider.

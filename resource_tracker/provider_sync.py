@@ -116,12 +116,7 @@ class ProviderSync:
             # disk and be mistaken for the old one.
             self._disk_cache.discard(wanted.uuid)
         wanted = self._with_supported_traits(wanted, known)
-        writes = delta.plan_writes(known, wanted, state.our_traits)
-        if state.is_inferred and any(map(_may_remove_others, writes)):
-            # Only the generation is up to date, not the traits and aggregates
-            # of other clients, which the write would replace. Therefore the
-            # provider is read again, as after a conflict.
-            raise errors.GenerationConflict(wanted.uuid)
+        writes = _plan(known, wanted, state)
         current = known or delta.new_provider(wanted.uuid)
         for change in writes:
             require()
@@ -180,6 +175,7 @@ class ProviderSync:
             if isinstance(change, delta.PutTraits):
                 self._add_our_traits(wanted, state)
             state.is_saved = False
+            state.sent_generation = current.generation
 
         generation = self._placement.write(
             change, current.generation, before_sending
@@ -275,6 +271,29 @@ class ProviderSync:
         )
         state.known = self._placement.read_provider(uuid) if uuid else None
         state.is_stale = state.is_inferred = state.is_saved = False
+
+
+def _plan(
+    known: delta.KnownProvider | None,
+    wanted: WantedProvider,
+    state: ProviderState,
+) -> tuple[delta.Write, ...]:
+    """Return the writes to send.
+
+    :raises errors.GenerationConflict: the provider must be read first
+    """
+    writes = delta.plan_writes(known, wanted, state.our_traits)
+    if state.is_inferred and any(map(_may_remove_others, writes)):
+        # Only the generation is up to date, not the traits and aggregates of
+        # other clients, which the write would replace. Therefore the provider
+        # is read again, as after a conflict.
+        raise errors.GenerationConflict(wanted.uuid)
+    if known and not writes and known.generation == state.sent_generation:
+        # The state before the write without an answer is wanted again. This
+        # write changes nothing but the generation: it is a conflict if that
+        # one was carried out, and otherwise that one is a conflict later.
+        return (delta.PutInventories(known.uuid, known.inventories),)
+    return writes
 
 
 def _lacks_aggregates(

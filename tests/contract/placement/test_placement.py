@@ -234,6 +234,15 @@ def test_same_traits_again_leave_the_generation(placement, node):
     assert placement.write(change, first) == first
 
 
+def test_same_inventory_again_raises_the_generation(placement, node):
+    """A write of the same inventory makes earlier writes conflicts."""
+    before = _generation(placement, node)
+    assert _write(placement, PutInventories(node, FREE)) > before
+    late = PutInventories(node, RESERVED)
+    with pytest.raises(errors.GenerationConflict):
+        placement.write(late, before)
+
+
 def test_names_are_made_once(real):
     """A class or trait that this process created is not created again."""
     for _ in range(2):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resource_tracker import errors
+from resource_tracker import delta, errors
 from resource_tracker.disk_cache import FileDiskCache, NoDiskCache
 from resource_tracker.provider import (
     Aggregates,
@@ -380,6 +380,53 @@ def test_traits_whose_answer_was_lost_stay_ours_without_a_write(world):
     world.facts = changed(maintenance=True)
     world.report()
     assert 'CUSTOM_LOST' not in world.provider().traits
+
+
+_BACK_AND_FORTH = pytest.mark.parametrize(
+    ('before', 'after'),
+    [
+        (READY, changed(maintenance=True)),
+        (changed(maintenance=True), READY),
+        (READY, changed(traits=frozenset({'CUSTOM_LOST'}))),
+    ],
+    ids=['reserved', 'freed', 'traits'],
+)
+
+
+@_BACK_AND_FORTH
+def test_write_without_an_answer_is_undone(world, before, after):
+    """A write was done, its answer was lost, and it is not wanted any more."""
+    world.facts = before
+    world.report()
+    wanted = dataclasses.replace(world.provider(), generation=0)
+    world.facts = after
+    world.placement.fail_next = [
+        ('after', errors.PlacementUnavailable('no answer'))
+    ]
+    with pytest.raises(errors.PlacementUnavailable):
+        world.report()
+    world.facts = before
+    world.report()
+    assert dataclasses.replace(world.provider(), generation=0) == wanted
+    assert world.report().writes_count == 0
+
+
+def test_write_that_is_done_late_changes_nothing(world):
+    """Placement may do a write only after it is not wanted any more."""
+    world.report()
+    generation = world.provider().generation
+    world.facts = changed(maintenance=True)
+    world.placement.fail_next = [
+        ('before', errors.PlacementUnavailable('no answer'))
+    ]
+    with pytest.raises(errors.PlacementUnavailable):
+        world.report()
+    assert world.placement.requests[-1] == 'PutInventories'
+    world.facts = READY
+    world.report()
+    with pytest.raises(errors.GenerationConflict):
+        world.placement.write(delta.PutInventories(NODE, {}), generation)
+    assert world.report().writes_count == 0
 
 
 def test_traits_found_as_wanted_are_ours_from_then_on(world):
