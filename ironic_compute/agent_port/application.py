@@ -41,11 +41,14 @@ _ASSETS = {
     'page.js': 'text/javascript; charset=utf-8',
 }
 _METHODS = ('GET', 'HEAD')
+_NEWEST = Query(limit=peers.MOVES_COUNT)
 # Seconds to wait for the metrics of all workers together. Prometheus gives up
 # after 10 s.
 WORKERS_MAX_S = 2.0
 # The same for the status page, for which a person waits. A worker takes 5 ms.
 FIGURES_MAX_S = 0.5
+# The same for another thread that reads the journals; it takes milliseconds.
+MOVES_MAX_S = 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,6 +91,9 @@ class Application:
         # One thread at a time computes, so that the main loop, which needs
         # the interpreter too, waits for one thread and not for all.
         self._computing = threading.Lock()
+        # One thread at a time reads the journals: a disk that hangs costs the
+        # port one thread, and the others answer.
+        self._reading = threading.Lock()
         self._pages: Mapping[str, Callable[[Snapshot], Answer]] = {
             '/': self._page,
             peers.HEALTH_PATH: self._health,
@@ -169,9 +175,8 @@ class Application:
         answers = self._peers.read(_reachable_peers(status))
         # What a worker here says is newer than what its former agent says.
         known = {**answers.figures, **self._figures(snapshot)}
+        moves = _NEWEST.newest([*self._moves_here(), *answers.moves])
         with self._computing:
-            newest = Query(limit=peers.MOVES_COUNT)
-            moves = newest.newest([*self._read_moves(newest), *answers.moves])
             html = page.render(
                 status, known, self._clock.now_s(), moves, answers.silent
             )
@@ -188,9 +193,18 @@ class Application:
         )
 
     def _moves(self, snapshot: Snapshot) -> Answer:
+        moves = self._moves_here()
         with self._computing:
-            moves = self._read_moves(Query(limit=peers.MOVES_COUNT))
             return _json(state.describe_moves(moves))
+
+    def _moves_here(self) -> list[Move]:
+        """Return the newest moves of this machine; none if the disk hangs."""
+        if not self._reading.acquire(timeout=MOVES_MAX_S):
+            return []
+        try:
+            return self._read_moves(_NEWEST)
+        finally:
+            self._reading.release()
 
     def _ring(self, snapshot: Snapshot) -> Answer:
         asked = _reachable_peers(snapshot.status)

@@ -13,12 +13,16 @@ from typing import Any
 import pytest
 
 from hashring.clock import Clock, SystemClock
+from ironic_compute.agent_port.agent_metrics import BackendMetrics
+from ironic_compute.agent_port.application import Application, Snapshot
 from ironic_compute.agent_port.server import (
     CONNECTIONS_MAX_COUNT,
     BoundedServer,
     PortThread,
 )
+from ironic_compute.journal.moves import Move, Query
 from tests.fakes.clock import ManualClock
+from tests.unit.ironic_compute.agent_port.statuses import WELL
 
 ADDRESS = '127.0.0.1'
 CLOCK = SystemClock()
@@ -69,13 +73,15 @@ def server() -> Iterator[BoundedServer]:
         yield made
 
 
-def get(server: BoundedServer, timeout_s: float = 10.0) -> bytes:
+def get(
+    server: BoundedServer, timeout_s: float = 10.0, path: str = '/'
+) -> bytes:
     """Return the answer to one request."""
     connection = http.client.HTTPConnection(
         ADDRESS, server.server_port, timeout=timeout_s
     )
     with contextlib.closing(connection):
-        connection.request('GET', '/')
+        connection.request('GET', path)
         return connection.getresponse().read()
 
 
@@ -138,6 +144,37 @@ def test_more_clients_than_threads_are_refused_if_none_ends() -> None:
         assert get(server) == b''
         for client in clients:
             client.close()
+
+
+def test_a_disk_that_hangs_keeps_no_probe_from_its_answer() -> None:
+    """The page reads journals from a disk, and the other pages do not."""
+    may_end = threading.Event()
+
+    def hang(query: Query) -> list[Move]:
+        may_end.wait(60.0)
+        return []
+
+    application = Application(CLOCK, BackendMetrics(CLOCK), hang)
+    application.publish(Snapshot(WELL, {}))
+    with serving(application) as server:
+        clients = [
+            request(server, path)
+            for path in ('/api/v1/moves', '/metrics') * CONNECTIONS_MAX_COUNT
+        ]
+        try:
+            assert b'main loop turned' in get(server, path='/healthz')
+            assert b'ironic_compute' in get(server, path='/metrics')
+        finally:
+            may_end.set()
+        for client in clients:
+            client.close()
+
+
+def request(server: BoundedServer, path: str) -> socket.socket:
+    """Return a connection of a client that waits for its answer."""
+    client = socket.create_connection((ADDRESS, server.server_port))
+    client.sendall(f'GET {path} HTTP/1.0\r\n\r\n'.encode())
+    return client
 
 
 def test_a_request_that_takes_too_long_is_ended() -> None:
