@@ -4,9 +4,11 @@
 After a restart the worker uses a saved state if Placement's list of all
 providers shows the same generation. One request then proves that no provider
 has changed. Without the file each provider is read once; therefore a failing
-disk is logged once, and no write waits until the disk has synced. A record
-that could not be followed by a newer one is made unreadable: by it, a trait
-that somebody else has set since would seem to be ours, and would be removed.
+disk is logged once, and no write waits until the disk has synced. A disk that
+hangs keeps the thread that has written to it; all others go on without. A
+record that could not be followed by a newer one is made unreadable: by it, a
+trait that somebody else has set since would seem to be ours, and would be
+removed.
 
 File format: one JSON record on each line, with a checksum. The last line of a
 node counts. A line that cannot be read is skipped, so the process may be
@@ -44,12 +46,16 @@ FORMAT = 2
 # The file is replaced by a shorter one when it has more outdated lines than
 # this number and than nodes.
 _SPARE_LINES_COUNT = 1000
+# Seconds to wait for the write of another thread. The disk hangs if it takes
+# longer: to replace the file of thousands of nodes takes a second.
+_PATIENCE_S = 5.0
 
 
 class DiskCache(Protocol):
     """Storage for provider states that survives the worker process.
 
     Any thread may call; a call lasts as long as one write to the local disk.
+    The caller must hold no lock that others need: the disk may hang.
     """
 
     def take(self, node: NodeId) -> ProviderState | None:
@@ -88,12 +94,14 @@ class FileDiskCache:
     :param spare_lines_count: number of outdated lines at which the file is
         replaced by a shorter one
     :param format_number: a file of another format is not read
+    :param patience_s: seconds to wait for the write of another thread
     """
 
     _path: pathlib.Path = attrs.field(converter=pathlib.Path)
     _host: str
     _spare_lines_count: int = _SPARE_LINES_COUNT
     _format_number: int = FORMAT
+    _patience_s: float = _PATIENCE_S
 
     def __attrs_post_init__(self) -> None:
         self._header = {'format': self._format_number, 'host': self._host}
@@ -102,6 +110,8 @@ class FileDiskCache:
         self._nodes: set[NodeId] = set()
         self._lines_count = 0
         self._fd: int | None = None
+        # A write has hung, so records are missing in the file.
+        self._has_hung = False
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._earlier = self._read()
@@ -132,17 +142,41 @@ class FileDiskCache:
             self._nodes.clear()
 
     def _append(self, record: Mapping[str, Any]) -> None:
-        with self._lock:
-            try:
-                if self._fd is not None:
-                    _write_whole(self._fd, _line(record))
-                    self._count(record)
-                    if self._is_too_long():
-                        self._replace(self._read())
-            except OSError as exc:
-                self._stop_saving(exc)
-            if self._fd is None:
-                self._spoil(record['node'])
+        wait_s = 0.0 if self._has_hung else self._patience_s
+        if not self._lock.acquire(timeout=wait_s):
+            self._note_hang()
+            return
+        try:
+            self._append_line(record)
+            if self._has_hung:
+                self._abandon()
+        finally:
+            self._lock.release()
+
+    def _append_line(self, record: Mapping[str, Any]) -> None:
+        try:
+            if self._fd is not None:
+                _write_whole(self._fd, _line(record))
+                self._count(record)
+                if self._is_too_long():
+                    self._replace(self._read())
+        except OSError as exc:
+            self._stop_saving(exc)
+        if self._fd is None:
+            self._spoil(record['node'])
+
+    def _note_hang(self) -> None:
+        """Note that a record is missing; the thread that writes may hang."""
+        if not self._has_hung:
+            self._has_hung = True
+            self._warn(TimeoutError(errno.ETIMEDOUT, 'the disk hangs'))
+
+    def _abandon(self) -> None:
+        """Delete the file, because records are missing; save nothing more."""
+        self._close()
+        self._nodes.clear()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
     def _spoil(self, node: NodeId) -> None:
         """Make the lines of a node in the file unreadable.
@@ -198,6 +232,9 @@ class FileDiskCache:
     def _stop_saving(self, exc: OSError) -> None:
         """Log a disk error and save nothing more in this process."""
         self._close()
+        self._warn(exc)
+
+    def _warn(self, exc: OSError) -> None:
         LOG.warning(
             'Could not save to %(path)s what Placement acknowledged; the '
             'next start reads each provider: %(error)s',

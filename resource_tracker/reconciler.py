@@ -302,13 +302,23 @@ class Reconciler:
     def _run(self) -> None:
         while (item := self._next_item()) is not None:
             outcome = self._sync(item)
+            self._discard_if_dropped(item.entry)
             with self._lock:
                 self._nodes.finish(item, outcome, self._clock.now_s())
-                if not self._nodes.is_current(item.entry):
-                    self._report_log.forget_node(item.entry.node)
-                    self._disk_cache.discard(item.entry.node)
                 self._work_to_do.notify()
                 self._work_done.notify_all()
+
+    def _discard_if_dropped(self, entry: work_queue.Entry) -> None:
+        """Discard what a write has left of a node that was dropped meanwhile.
+
+        The node is still busy, so no other thread writes it. If it is dropped
+        after this, whoever drops it discards all.
+        """
+        with self._lock:
+            if self._nodes.is_current(entry):
+                return
+        self._report_log.forget_node(entry.node)
+        self._disk_cache.discard(entry.node)
 
     def _next_item(self) -> work_queue.WorkItem | None:
         """Wait for a node that is due; None: the reconciler stops."""

@@ -248,6 +248,46 @@ def test_full_disk_is_logged_once(path, disk_cache, caplog):
     assert read(path) == {'n0': facts_of(make_state())}
 
 
+@pytest.mark.skipif(
+    os.environ.get('IRONIC_COMPUTE_TEST_CONCURRENCY') == 'eventlet',
+    reason='under eventlet all threads hang with one',
+)
+def test_disk_that_hangs_keeps_one_thread(path, caplog):
+    """A full pipe is such a disk. The file is deleted when it goes on."""
+    caplog.set_level(logging.WARNING)
+    path.parent.mkdir()
+    os.mkfifo(f'{path}.new')
+    read_fd = os.open(f'{path}.new', os.O_RDONLY | os.O_NONBLOCK)
+    disk_cache = FileDiskCache(path, HOST, patience_s=0.1)
+    _fill(path)
+    hung = threading.Thread(
+        target=disk_cache.save, args=('n0', make_state()), daemon=True
+    )
+    hung.start()
+    hung.join(0.5)
+    assert hung.is_alive()
+    disk_cache.save('n1', make_state())
+    disk_cache.save('n2', make_state())
+    assert len(caplog.messages) == 1
+    while hung.is_alive():
+        with contextlib.suppress(BlockingIOError):
+            os.read(read_fd, 1 << 16)
+        hung.join(0.01)
+    assert not path.exists()
+    disk_cache.save('n3', make_state())
+    assert not path.exists()
+    os.close(read_fd)
+
+
+def _fill(pipe):
+    """Write to a pipe until it takes no more."""
+    fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(fd, b'x')
+    os.close(fd)
+
+
 _WRITER = textwrap.dedent(
     """
     import sys

@@ -13,6 +13,7 @@ import pytest
 from hashring.clock import SystemClock
 from resource_tracker import errors
 from resource_tracker.claims import Claim
+from resource_tracker.disk_cache import NoDiskCache
 from resource_tracker.outage import Outage
 from resource_tracker.provider import Situation
 from resource_tracker.reconciler import Reconciler
@@ -412,6 +413,49 @@ def test_forgotten_node_does_not_prolong_an_outage(
     placement.fail_next = [('before', DOWN)]
     report(reconciler, numbered(2))
     assert caplog.messages[-1].startswith('Placement answers again')
+
+
+class HungDisk(NoDiskCache):
+    """A disk that hangs with the records of one node."""
+
+    def __init__(self):
+        self.arrived = threading.Semaphore(0)
+        self.let_go = threading.Event()
+        self.node = None
+
+    def discard(self, node):
+        """Wait until the test lets the caller continue."""
+        if node == self.node:
+            self.arrived.release()
+            assert self.let_go.wait(TIMEOUT_S)
+
+
+def test_disk_that_hangs_delays_no_other_node(placement, gate):
+    """A node is given away during its write, and then the disk hangs."""
+    disk = HungDisk()
+    reconciler = _reconciler(placement, gate, disk_cache=disk)
+    turnstile = Turnstile(placement, 'Create')
+    reconciler.submit(READY, Situation())
+    turnstile.wait()
+    disk.node, placement.on_request = NODE, lambda kind, uuid: None
+    hung = [_started(reconciler.forget_node, NODE)]
+    disk.arrived.acquire(timeout=TIMEOUT_S)
+    turnstile.let_go.set()
+    disk.arrived.acquire(timeout=TIMEOUT_S)
+    hung.append(_started(reconciler.submit, numbered(2), Situation()))
+    hung[-1].join(10.0)
+    is_hung = hung[-1].is_alive()
+    disk.let_go.set()
+    for thread in hung:
+        thread.join()
+    assert reconciler.stop(TIMEOUT_S)
+    assert not is_hung
+
+
+def _started(function, *args):
+    thread = threading.Thread(target=function, args=args, daemon=True)
+    thread.start()
+    return thread
 
 
 def test_given_away_and_taken_back_is_read_again(placement, reconciler):
