@@ -5,6 +5,7 @@ An agent that has given its hosts away needs it, to notice that the services
 answer again. It writes nothing, and receives only its own messages.
 """
 
+import contextlib
 import signal
 import threading
 import time
@@ -17,14 +18,18 @@ from nova import context as nova_context
 from nova import rpc as nova_rpc
 from oslo_log import log as logging
 
+from hashring.clock import Clock
 from ironic_compute.agent import pipe
-from ironic_compute.ironic_api.client import make_client
+from ironic_compute.gate import LeaseGate
+from ironic_compute.ironic_api.client import IronicClient, make_client
 from ironic_compute.metrics import Metrics
 from ironic_compute.nodes.placement_reports import make_placement
 from ironic_compute.paths import probes
 from ironic_compute.paths.path_health import PathHealth
+from ironic_compute.paths.traffic import IronicTraffic, PlacementTraffic
 from ironic_compute.worker.components import Tenure, make_path_observer
 from resource_tracker.meter import NoMeter
+from resource_tracker.placement import Placement
 
 LOG = logging.getLogger(__name__)
 CONF = nova.conf.CONF
@@ -58,7 +63,7 @@ def run(tenure: Tenure, send: Callable[[pipe.Message], None]) -> None:
     observer = make_path_observer(
         tenure,
         health,
-        _make_calls(tenure),
+        _make_calls(tenure, health),
         lambda: True,
         send,
         others_s=_OTHERS_S,
@@ -71,10 +76,27 @@ def run(tenure: Tenure, send: Callable[[pipe.Message], None]) -> None:
     ended.wait()
 
 
-def _make_calls(tenure: Tenure) -> probes.ProbeCalls:
+def make_clients(
+    gate: LeaseGate, clock: Clock, health: PathHealth
+) -> tuple[IronicClient, Placement]:
+    """Return the clients of Ironic and Placement, without a request.
+
+    An error that they answer is an answer here as in all other workers. Else
+    this controller would seem to fail where all others seem to be well.
+    """
+    client = make_client(CONF, gate)
+    client.set_meter(
+        IronicTraffic(
+            health, clock, lambda action: contextlib.nullcontext()
+        ).request
+    )
+    meter = PlacementTraffic(health, clock, NoMeter())
+    return client, make_placement(CONF, clock, meter)
+
+
+def _make_calls(tenure: Tenure, health: PathHealth) -> probes.ProbeCalls:
     """Return the requests of the probes; begins to receive their messages."""
-    client = make_client(CONF, tenure.gate)
-    placement = make_placement(CONF, tenure.clock, NoMeter())
+    client, placement = make_clients(tenure.gate, tenure.clock, health)
     # One queue for each controller, whose own host this is.
     queue = oslo_messaging.Target(topic=_TOPIC, server=CONF.host)
     threading.Thread(

@@ -71,9 +71,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-@pytest.fixture
-def service() -> Iterator[_Service]:
-    """A service on a port of this machine."""
+@contextlib.contextmanager
+def serving() -> Iterator[_Service]:
+    """Serve on a port of this machine."""
     served = _Service()
     thread = threading.Thread(target=served.serve_forever, args=(0.01,))
     thread.start()
@@ -83,8 +83,15 @@ def service() -> Iterator[_Service]:
     served.server_close()
 
 
+@pytest.fixture
+def service() -> Iterator[_Service]:
+    """A service on a port of this machine."""
+    with serving() as served:
+        yield served
+
+
 @contextlib.contextmanager
-def _configured(group: str, url: str) -> Iterator[None]:
+def configured(group: str, url: str) -> Iterator[None]:
     """Have Nova reach a service at a URL, without Keystone."""
     ks_loading.register_auth_conf_options(CONF, group)
     options = {'auth_type': 'none', 'endpoint_override': url}
@@ -110,7 +117,7 @@ def probe(
     request: pytest.FixtureRequest, service: _Service
 ) -> Iterator[Callable[[], None]]:
     """The probe of either service."""
-    with _configured(request.param, service.url):
+    with configured(request.param, service.url):
         if request.param == 'placement':
             yield _placement_probe()
         else:
@@ -154,6 +161,6 @@ def test_neutron_that_answers_with_an_error_is_reached(
 ) -> None:
     """Another daemon would get the same answer."""
     service.status = status
-    with _configured('neutron', service.url):
+    with configured('neutron', service.url):
         probes.ping_neutron()
     assert service.paths == ['/v2.0/networks?fields=id&limit=1']
