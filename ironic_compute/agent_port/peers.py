@@ -215,14 +215,15 @@ def _combine(found: Sequence[PeerAnswer]) -> PeerAnswers:
 def read_peer(member: Member) -> PeerAnswer:
     """Ask the port of one agent for the figures of its hosts, and for moves.
 
-    The moves are those of its machine.
+    The moves are those of its machine. An agent waits for the figures of a
+    worker that hangs for almost as long as they are waited for here, so it is
+    asked first whether it answers at all.
     """
-    nodes = get(member, PATH)
-    if nodes is None:
+    if not answers(member):
         return PeerAnswer(member.home, is_silent=True)
     return PeerAnswer(
         member.home,
-        parse_answer(nodes, member.serving),
+        parse_answer(get(member, PATH) or b'', member.serving),
         parse_moves(get(member, MOVES_PATH) or b''),
     )
 

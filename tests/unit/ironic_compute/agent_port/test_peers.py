@@ -109,7 +109,7 @@ def _member(url: str, *serving: Host) -> Member:
 def port_that_answers(
     text: bytes,
     status: str = '200 OK',
-    paths: frozenset[str] = frozenset({PATH, MOVES_PATH}),
+    paths: frozenset[str] = frozenset({HEALTH_PATH, PATH, MOVES_PATH}),
 ) -> Iterator[str]:
     """Serve one answer; yield the URL.
 
@@ -250,6 +250,27 @@ def test_ports_that_answer_are_told_from_those_that_do_not() -> None:
             if found.get(Boot('b2')) and Boot('b3') in found:
                 break
     assert found == {Boot('b2'): True, Boot('b3'): False}
+
+
+def test_an_agent_that_waits_for_its_worker_is_not_silent() -> None:
+    """Its machine is busy, too, so that the figures come too late."""
+    may_end = threading.Event()
+
+    def application(environ: Any, start_response: Any) -> list[bytes]:
+        if environ['PATH_INFO'] == PATH:
+            may_end.wait(60.0)
+        start_response('200 OK', [('Content-Length', '0')])
+        return [b'']
+
+    with BoundedServer('127.0.0.1', 0, application, SystemClock()) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        member = _member(f'http://127.0.0.1:{server.server_address[1]}/')
+        found = [read_peer(member) for _ in range(2)]
+        may_end.set()
+        server.shutdown()
+        thread.join()
+    assert PeerAnswer(C2, {}, []) in found
 
 
 def test_a_port_that_refuses_is_silent() -> None:
