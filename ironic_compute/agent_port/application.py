@@ -17,7 +17,7 @@ from oslo_log import log as logging
 
 from hashring.agent_status import AgentStatus
 from hashring.clock import Clock
-from hashring.group import Boot, Member
+from hashring.group import Boot, Member, MemberState
 from hashring.ring import Host
 from hashring.workers import NO_HOST
 from ironic_compute.agent_port import (
@@ -177,8 +177,9 @@ class Application:
         known = {**answers.figures, **self._figures(snapshot)}
         moves = _NEWEST.newest([*self._moves_here(), *answers.moves])
         with self._computing:
+            silent = answers.silent & _homes_that_are_up(status)
             html = page.render(
-                status, known, self._clock.now_s(), moves, answers.silent
+                status, known, self._clock.now_s(), moves, silent
             )
         # A name in UTF-8 may have been cut in the middle.
         return Answer(http.HTTPStatus.OK, html.encode(errors='replace'), _HTML)
@@ -295,6 +296,13 @@ def _reachable_peers(status: AgentStatus) -> list[Member]:
         for each in status.members()
         if each.boot != me.boot and peers.is_reachable(each, me.machine)
     ]
+
+
+def _homes_that_are_up(status: AgentStatus) -> frozenset[Host]:
+    """Return the home hosts of the members that have not said to stop."""
+    return frozenset(
+        each.home for each in status.members() if each.state is MemberState.UP
+    )
 
 
 def _ok_if(is_well: bool) -> http.HTTPStatus:

@@ -12,6 +12,7 @@ import pytest
 
 from hashring.adoption import View
 from hashring.clock import SystemClock
+from hashring.group import MemberState
 from hashring.heartbeat import HeartbeatState
 from ironic_compute.agent_port import worker_metrics
 from ironic_compute.agent_port.agent_metrics import BackendMetrics
@@ -204,6 +205,28 @@ def test_the_ring_says_whose_port_answers(
                 break
         assert found == [True, does_answer]
         assert _ports_that_answer(client, 'ports=no') == [True, None]
+
+
+@pytest.mark.parametrize(
+    ('state', 'may_be_dead'),
+    [
+        (MemberState.UP, True),
+        (MemberState.RESTARTING, False),
+        (MemberState.LEAVING, False),
+    ],
+)
+def test_a_daemon_that_stops_is_not_taken_for_dead(
+    state: MemberState, may_be_dead: bool
+) -> None:
+    """It has said so, and others do not adopt its host within the grace."""
+    client = Client(SystemClock())
+    with port_that_refuses() as url:
+        client.publish(beside(page=url, machine='m1', state=state))
+        for _ in range(TRIES_COUNT if may_be_dead else 1):
+            text = client.get('/').body.decode()
+            if 'if it has died' in text:
+                break
+    assert ('if it has died' in text) is may_be_dead
 
 
 def test_a_port_on_loopback_elsewhere_is_not_asked() -> None:
