@@ -78,9 +78,11 @@ class ProviderIndex:
     def _load(
         self, listing: 'futures.Future[dict[str, ListedProvider]]'
     ) -> None:
-        self._loaded_at_s = self._clock.now_s()
         try:
             listed = self._placement.list_providers().values()
+            # Not when the request was sent: if Placement needed longer than a
+            # list stays fresh, each node would have it listed again.
+            self._loaded_at_s = self._clock.now_s()
             names = {found.name: found for found in listed}
             listing.set_result(names | {found.uuid: found for found in listed})
         except BaseException as exc:

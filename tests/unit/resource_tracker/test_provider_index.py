@@ -76,6 +76,15 @@ def test_absence_needs_a_list_that_is_not_old(
     assert placement.requests == ['list'] * reads_count
 
 
+def test_slow_list_is_read_once_for_all_nodes(placement, clock, index):
+    """Placement would else get the request again for each node."""
+    placement.on_request = lambda kind, uuid: clock.advance(OLD_S)
+    for number in range(5):
+        assert index.find_provider(f'x{number}') is None
+        assert index.find_fresh_provider('u').uuid == 'u'
+    assert placement.requests == ['list']
+
+
 def test_old_list_still_shows_that_a_provider_exists(placement, clock, index):
     """A provider in an old list is returned without a request."""
     index.find_provider('u')
