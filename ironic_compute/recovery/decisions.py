@@ -93,7 +93,16 @@ _BY_TASK_STATE: Mapping[str, InterruptedTask] = {
 
 # Users also request these for a server in ERROR. Ironic may have taken its
 # rebuild over, and then only the record is left of the request.
-_ALSO_IN_ERROR = frozenset({InterruptedTask.DELETE, InterruptedTask.REBUILD})
+_ALSO_IN_ERROR = frozenset(
+    {
+        InterruptedTask.DELETE,
+        InterruptedTask.SOFT_DELETE,
+        InterruptedTask.REBUILD,
+        InterruptedTask.REBOOT_HARD,
+        InterruptedTask.STOP,
+        InterruptedTask.RESCUE,
+    }
+)
 
 # The actions for a server in the VM state SHELVED_OFFLOADED, by task state.
 _BY_TASK_STATE_OFFLOADED: Mapping[str | None, InterruptedTask] = {

@@ -298,6 +298,7 @@ class InterruptedTasks:
         """Save the VM state that fits the node: RESCUED, ACTIVE or ERROR.
 
         While Ironic still changes the node, the task is left to a later round.
+        A server in ERROR that was not rescued stays in ERROR.
         """
         facts = self._client.read_node_of_instance(instance.uuid)
         match decisions.rescue_state(facts):
@@ -306,7 +307,8 @@ class InterruptedTasks:
             case RescueState.RESCUED:
                 instance.vm_state = vm_states.RESCUED
             case RescueState.NOT_RESCUED:
-                instance.vm_state = vm_states.ACTIVE
+                if instance.vm_state != vm_states.ERROR:
+                    instance.vm_state = vm_states.ACTIVE
             case RescueState.FAILED:
                 self._failures.fail_task(
                     context,

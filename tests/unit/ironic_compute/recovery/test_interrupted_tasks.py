@@ -258,6 +258,37 @@ def test_reboot_that_left_the_node_off_is_repeated_with_its_type(
     assert server.done == [kind]
 
 
+@pytest.mark.parametrize(
+    ('task_state', 'handler'),
+    [
+        (tasks.SOFT_DELETING, 'soft_delete_instance'),
+        (tasks.REBOOTING_HARD, 'reboot_instance'),
+        (tasks.POWERING_OFF, 'stop_instance'),
+    ],
+)
+def test_request_for_a_server_in_error_is_done(
+    task_state: str, handler: str
+) -> None:
+    """nova-api accepts it, and its message may be lost like any other."""
+    server = make_server(vm_states.ERROR, task_state)
+    interrupted = ResumesOne(server, make_node('active'))
+    manager = interrupted._manager
+    setattr(manager, handler, lambda *args: server.done.append(handler))
+    interrupted.check()
+    assert server.done == [handler]
+
+
+@pytest.mark.parametrize(
+    ('node', 'vm_state'),
+    [('rescue', vm_states.RESCUED), ('active', vm_states.ERROR)],
+)
+def test_rescue_of_a_server_in_error_ends(node: str, vm_state: str) -> None:
+    """Without a rescue, the server is in ERROR as before."""
+    server = make_server(vm_states.ERROR, tasks.RESCUING)
+    check_twice(ResumesOne(server, make_node(node)))
+    assert (server.vm_state, server.task_state) == (vm_state, None)
+
+
 def test_thread_has_the_id_of_the_request_that_it_continues() -> None:
     """The id of the user's request is in the log and in requests to Ironic."""
     server = make_server(vm_states.STOPPED, tasks.POWERING_ON)
