@@ -27,6 +27,7 @@ from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.build_slots import BuildSlot, BuildSlots
 from ironic_compute.driver.cancellations import Cancellations
 from ironic_compute.driver.config_drive_hooks import ConfigDriveHooks
+from ironic_compute.driver.deploy_request import BUILD, DeployRequest
 from ironic_compute.driver.network import Network, read_networks
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.teardown import Teardown
@@ -243,12 +244,14 @@ class Deploy:
         request: BuildRequest,
         target: str,
         before_request: Callable[[], None] = _do_nothing,
+        changed_at: str | None = None,
     ) -> NodeFacts | None:
         """Build the config drive and request a deploy of the node.
 
-        :param target: Ironic's provision target, ``active`` or ``rebuild``
+        :param target: see ``DeployRequest``
         :param before_request: called once, when the config drive is built and
             only the request is left to send
+        :param changed_at: see ``DeployRequest``
         :returns: the node after the request; None if it could not be read
         :raises errors.DeployInvalid: Ironic refuses because of the image
         """
@@ -257,9 +260,14 @@ class Deploy:
         )
         before_request()
         try:
-            self._waiter.retry(
-                lambda: self._send_deploy(request, target, drive)
-            )
+            DeployRequest(
+                self._waiter,
+                request.node,
+                request.instance.uuid,
+                target,
+                drive,
+                changed_at,
+            ).send()
         except errors.IronicRefused as exc:
             if _is_image_error(str(exc)):
                 raise errors.DeployInvalid(str(exc)) from exc
@@ -267,24 +275,6 @@ class Deploy:
         # Recovery finds a deploy that Ironic has taken over by its row.
         delivery.acknowledge_current()
         return self._waiter.try_read_node(request.node)
-
-    def _send_deploy(
-        self, request: BuildRequest, target: str, drive: Any
-    ) -> None:
-        """Request a deploy, and ignore an error if the deploy is running.
-
-        Ironic may have accepted the request, and only its answer was lost.
-        """
-        try:
-            self._client.set_provision_state(
-                request.node, target, configdrive=drive
-            )
-        except errors.IronicComputeError:
-            facts = self._waiter.read_node_once(request.node)
-            is_ours = facts.instance_uuid == request.instance.uuid
-            meaning = states.meaning(facts.provision_state)
-            if not is_ours or meaning is not states.Meaning.ON_ITS_WAY:
-                raise
 
     def _steps(
         self, request: BuildRequest, slot: BuildSlot
@@ -339,7 +329,7 @@ class Deploy:
 
     def _deploy(self, request: BuildRequest, slot: BuildSlot) -> None:
         _set_ephemeral_device(request.instance)
-        fresh = self.request_deploy(request, 'active')
+        fresh = self.request_deploy(request, BUILD)
         slot.release()
         self.wait_until_active(request.instance, request.node, fresh)
 

@@ -19,15 +19,15 @@ from ironic_compute import errors
 from ironic_compute.driver import instance_info
 from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.deploy import Deploy
+from ironic_compute.driver.deploy_request import CHANGED_AT, REBUILD
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.nodes import records
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
-_CHANGED_AT = 'provision_updated_at'
 # Fields that change when Ironic begins or ends a deploy.
-_DEPLOY_FIELDS = ('instance_uuid', 'provision_state', _CHANGED_AT)
+_DEPLOY_FIELDS = ('instance_uuid', 'provision_state', CHANGED_AT)
 # After any other error of the request Ironic may still begin the deploy.
 _REFUSALS = (errors.IronicRefused, errors.DeployInvalid, errors.Untouched)
 
@@ -77,13 +77,15 @@ class Rebuild:
 
         def save() -> None:
             nonlocal is_requested
-            _save_rebuild_spawning(request.instance, before[_CHANGED_AT])
+            _save_rebuild_spawning(request.instance, before[CHANGED_AT])
             is_requested = True
 
         try:
             self._deploy.write_instance_info(request, preserve_ephemeral)
             self._deploy.validate_node(node)
-            return self._deploy.request_deploy(request, 'rebuild', save)
+            return self._deploy.request_deploy(
+                request, REBUILD, save, before[CHANGED_AT]
+            )
         except errors.IronicComputeError as exc:
             if is_requested and not isinstance(exc, _REFUSALS):
                 raise

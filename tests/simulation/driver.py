@@ -125,7 +125,7 @@ class Driver:
             raise
 
     def _request_deploy(self, node: NodeId, server: str) -> None:
-        """``Deploy._send_deploy``: only the answer may have been lost."""
+        """``DeployRequest``: only the answer may have been lost."""
         try:
             self._retry(lambda: self._client.deploy(node, server))
         except errors.IronicComputeError:

@@ -483,7 +483,12 @@ class Client:
             lambda request: self._ironic.undeploy(request, node, server)
         )
 
-    def rebuild(self, node: NodeId, server: str) -> None:
+    def set_provision_state(
+        self, node: NodeId, target: str, *, configdrive: None
+    ) -> None:
+        """Rebuild the server that the task works on."""
+        assert target == 'rebuild'
+        server = self._server_at_work()
         self._write(
             lambda request: self._ironic.rebuild(request, node, server)
         )

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated `NodeWaiter` and `Deploy`, with which the real driver works.
 
-Real are ``Power``, ``Rebuild`` and ``Queries`` of the driver. Their requests
-are repeated as the real `NodeWaiter` repeats them, but for a shorter time.
+Real are ``Power``, ``Rebuild``, ``DeployRequest`` and ``Queries`` of the
+driver. Their requests are repeated as the real `NodeWaiter` repeats them, but
+for a shorter time.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from ironic_compute import delivery, errors
 from ironic_compute.driver import nova_errors
+from ironic_compute.driver.deploy_request import DeployRequest
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.ironic import Client
 from tests.simulation.kernel import Kernel
@@ -136,26 +138,21 @@ class Deploy:
             raise errors.DeployInvalid('Ironic refuses the image')
 
     def request_deploy(
-        self, request: Any, target: str, before_request: Callable[[], None]
+        self,
+        request: Any,
+        target: str,
+        before_request: Callable[[], None],
+        changed_at: str | None,
     ) -> NodeFacts | None:
         """``Deploy.request_deploy``."""
         node, server = request.node, request.instance.uuid
         # The config drive is built.
         self._world.kernel.sleep(self._world.faults.choose(0.1, 1.0, 5.0))
         before_request()
-        self._waiter.retry(lambda: self._send(node, server))
+        waiter: Any = self._waiter
+        DeployRequest(waiter, node, server, target, None, changed_at).send()
         delivery.acknowledge_current()
         return self._waiter.try_read_node(node)
-
-    def _send(self, node: NodeId, server: str) -> None:
-        """``Deploy._send_deploy``."""
-        try:
-            self._waiter.client.rebuild(node, server)
-        except errors.IronicComputeError:
-            facts = self._waiter.read_node_once(node)
-            is_ours = facts.instance_uuid == server
-            if not is_ours or facts.provision_state != 'deploying':
-                raise
 
     def wait_until_active(
         self, instance: Any, node: NodeId, fresh: NodeFacts | None = None

@@ -143,16 +143,11 @@ def test_rebuild_of_a_node_that_stays_locked_is_refused():
         _rebuild(bench)
 
 
-@pytest.mark.parametrize('begins', [False, True])
-def test_rebuild_without_an_answer_is_not_refused(begins):
-    """Ironic may begin it later, or has begun it: the disk may be lost."""
+def test_rebuild_without_an_answer_is_not_refused():
+    """Ironic may begin it later: the disk may be lost."""
     bench = fake.bench_with_server()
-    request = bench.ironic.set_provision_state
 
     def lose(node, target, **arguments):
-        if begins:
-            request(node, target, **arguments)
-            bench.ironic.change(node, provision_state='error')
         raise errors.IronicUnavailable('no answer')
 
     bench.ironic.set_provision_state = lose
@@ -160,20 +155,44 @@ def test_rebuild_without_an_answer_is_not_refused(begins):
         _rebuild(bench)
 
 
-def test_rebuild_that_was_refused_after_it_had_begun_is_no_refusal():
-    """The answer to the first request was lost, the second was refused."""
+def test_rebuild_without_an_answer_that_ironic_has_ended_is_not_refused():
+    """It is not requested again, and Ironic's own error is raised."""
     bench = fake.bench_with_server()
     request, answers = bench.ironic.set_provision_state, []
+
+    def lose(node, target, **arguments):
+        answers.append(node)
+        request(node, target, **arguments)
+        bench.ironic.settle(node)
+        raise errors.IronicUnavailable('no answer')
+
+    bench.ironic.set_provision_state = lose
+    bench.ironic.fails['active'] = 'deploy failed'
+    with pytest.raises(nova_exception.InstanceDeployFailure, match='broken'):
+        _rebuild(bench)
+    assert len(answers) == 1
+
+
+def test_rebuild_that_was_refused_after_it_had_begun_is_no_refusal():
+    """The first answer was lost, and the second request was refused.
+
+    So was the read after it.
+    """
+    bench = fake.bench_with_server()
+    read, answers = bench.ironic.read_fields, []
 
     def answer(node, target, **arguments):
         answers.append(node)
         if len(answers) == 1:
-            request(node, target, **arguments)
-            bench.ironic.settle(node)
             raise errors.IronicUnavailable('no answer')
+        bench.ironic.change(node, provision_state='deploy failed')
+        bench.ironic.read_fields = refuse_once
+        raise errors.IronicRefused('no more room')
+
+    def refuse_once(node, fields):
+        bench.ironic.read_fields = read
         raise errors.IronicRefused('no more room')
 
     bench.ironic.set_provision_state = answer
-    bench.ironic.fails['active'] = 'deploy failed'
     with pytest.raises(nova_exception.InstanceDeployFailure, match='room'):
         _rebuild(bench)

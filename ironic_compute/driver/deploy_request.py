@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The request for a deploy, which Ironic must begin only once.
+
+An answer may be lost, and Ironic may have deployed the node before it answers
+again. A repeated request would then be refused for a new server, whose build
+would fail, and would deploy a rebuilt server once more.
+"""
+
+import dataclasses
+from typing import Any
+
+from ironic_compute import errors
+from ironic_compute.driver.node_waiter import NodeWaiter
+from ironic_compute.ironic_api.states import Meaning, meaning
+from resource_tracker.node import NodeId
+
+CHANGED_AT = 'provision_updated_at'
+BUILD, REBUILD = 'active', 'rebuild'
+
+
+@dataclasses.dataclass
+class DeployRequest:
+    """A request for a deploy; the node is read after each error.
+
+    :param target: Ironic's provision target, BUILD or REBUILD
+    :param changed_at: for a rebuild, the node's ``provision_updated_at``
+        before it. A node that is built was available, so it needs none.
+    :param may_be_begun: Ironic may have begun the deploy for an earlier try
+    """
+
+    waiter: NodeWaiter
+    node: NodeId
+    server: str
+    target: str
+    drive: Any
+    changed_at: str | None = None
+    may_be_begun: bool = False
+
+    def send(self) -> None:
+        """Send the request until Ironic has begun the deploy; blocks.
+
+        :raises errors.IronicComputeError: Ironic has not begun it
+        """
+        self.waiter.retry(self._send_once)
+
+    def _send_once(self) -> None:
+        if self.may_be_begun and self._is_begun():
+            return
+        try:
+            self.waiter.client.set_provision_state(
+                self.node, self.target, configdrive=self.drive
+            )
+        except errors.IronicComputeError as exc:
+            if not isinstance(exc, errors.Untouched):
+                self.may_be_begun = True
+            if not self._is_begun():
+                raise
+
+    def _is_begun(self) -> bool:
+        """Read whether Ironic deploys the node, or has done so."""
+        facts = self.waiter.read_node_once(self.node)
+        if facts.instance_uuid != self.server:
+            return False
+        found = meaning(facts.provision_state)
+        is_running = found is Meaning.ON_ITS_WAY
+        return is_running or (self.may_be_begun and self._has_ended(found))
+
+    def _has_ended(self, found: Meaning) -> bool:
+        if self.target == BUILD:
+            return found in (Meaning.IN_USE, Meaning.FAILED)
+        read = self.waiter.client.read_fields(self.node, [CHANGED_AT])
+        return bool(read[CHANGED_AT] != self.changed_at)
