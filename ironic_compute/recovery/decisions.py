@@ -175,23 +175,36 @@ def is_deploy_started(facts: NodeFacts | None) -> TypeGuard[NodeFacts]:
     return ProvisionState.parse(facts.provision_state) in _STARTED
 
 
+# Ironic accepts a rebuild in these states.
+_BEFORE_REBUILD = frozenset(
+    {
+        ProvisionState.ACTIVE,
+        ProvisionState.DEPLOYFAIL,
+        ProvisionState.ERROR,
+    }
+)
+
+
 def is_rebuild_started(
     facts: NodeFacts | None, task_state: str, *, has_changed: bool
 ) -> TypeGuard[NodeFacts]:
     """Return whether Ironic has started, or ended, the rebuild of a server.
 
-    An active node alone is no proof, because it was active before the rebuild.
-    Nova saves ``rebuild_spawning`` just before it calls Ironic, and the worker
-    may have ended in between. Therefore an active node counts as rebuilt only
-    if its provision state has also changed since the request.
+    An active node alone is no proof, because it was active before the rebuild,
+    and neither is one whose former rebuild has failed. Nova saves
+    ``rebuild_spawning`` just before it calls Ironic, and the worker may have
+    ended in between. Therefore such a node counts as rebuilt only if its
+    provision state has also changed since the request.
 
     :param facts: the facts of the server's node; None if the server has none
     :param has_changed: whether the node's provision state has changed since
         the user requested the rebuild
     """
-    if is_active(facts):
+    if not is_deploy_started(facts):
+        return False
+    if ProvisionState.parse(facts.provision_state) in _BEFORE_REBUILD:
         return task_state == task_states.REBUILD_SPAWNING and has_changed
-    return is_deploy_started(facts)
+    return True
 
 
 def is_active(facts: NodeFacts | None) -> bool:

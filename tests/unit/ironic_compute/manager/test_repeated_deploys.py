@@ -17,6 +17,7 @@ from ironic_compute.nodes import records
 from ironic_compute.recovery.in_progress import InProgress
 from resource_tracker.node import NodeId
 from tests.fakes.clock import ManualClock
+from tests.fakes.ironic import NODE, FakeIronic
 
 
 class _Server(types.SimpleNamespace):
@@ -109,6 +110,32 @@ def test_redelivered_rebuild_begins_anew() -> None:
     assert _rebuild(_Manager(), server) == ['served rebuilding']
     assert server.saved == [('rebuild_spawning', 'rebuilding')]
     assert records.before_rebuild(server) is None
+
+
+@pytest.mark.parametrize(
+    ('state', 'is_changed', 'is_begun'),
+    [
+        ('active', False, False),
+        ('active', True, True),
+        # The former rebuild had failed, and so the user rebuilds again.
+        ('deploy failed', False, False),
+        ('deploy failed', True, True),
+        ('error', False, False),
+        ('deploying', True, True),
+    ],
+)
+def test_node_shows_whether_ironic_has_begun_a_rebuild(
+    state: str, is_changed: bool, is_begun: bool
+) -> None:
+    """Its state alone does not, if Ironic accepts a rebuild in it."""
+    before, after = '2026-11-02T07:04:00+00:00', '2026-11-02T07:05:00+00:00'
+    server, ironic = _rebuilding(), FakeIronic()
+    records.note_before_rebuild(server, before)
+    ironic.add(instance_uuid='s1', provision_state=state)
+    ironic.changed_at[NODE] = after if is_changed else before
+    manager = _Manager()
+    manager._components = types.SimpleNamespace(client=ironic)  # type: ignore[assignment]
+    assert RepeatedDeploys.is_rebuild_begun(manager, server) is is_begun
 
 
 def test_redelivered_rebuild_that_ironic_has_begun_is_left_alone() -> None:

@@ -87,6 +87,20 @@ class _Failed(TaskFailures):
         (tasks.REBUILD_SPAWNING, 'deploying', None, True),
         (tasks.REBUILDING, 'deploying', None, True),
         (tasks.REBUILD_SPAWNING, 'available', None, False),
+        # A former rebuild had failed, and the new one was not begun.
+        (tasks.REBUILDING, 'deploy failed', None, False),
+        (
+            tasks.REBUILD_SPAWNING,
+            'deploy failed',
+            '2026-11-02T06:55:00+00:00',
+            False,
+        ),
+        (
+            tasks.REBUILD_SPAWNING,
+            'deploy failed',
+            '2026-11-02T07:05:00+00:00',
+            True,
+        ),
     ],
 )
 def test_a_rebuild_is_done_only_if_the_node_was_deployed_since(
