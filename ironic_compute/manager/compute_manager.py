@@ -381,8 +381,8 @@ class IronicComputeManager(
 
         :returns: False if Ironic has taken the deploy over
         """
-        client = self._components.client
-        if is_deploy_started(client.read_node_of_instance(instance.uuid)):
+        facts = self._components.client.read_node_of_instance(instance.uuid)
+        if is_deploy_started(facts, instance.node):
             return False
         LOG.info(
             'Building server %(server)s anew, because its worker has ended '

@@ -74,8 +74,8 @@ class RepeatedDeploys(BuildMessages):
 
         :returns: False if Ironic has taken the deploy over
         """
-        client = self._components.client
-        if is_deploy_started(client.read_node_of_instance(instance.uuid)):
+        facts = self._components.client.read_node_of_instance(instance.uuid)
+        if is_deploy_started(facts, instance.node):
             return False
         self.driver.free_node_of(instance)
         restore_key(instance)

@@ -165,12 +165,18 @@ _STARTED = frozenset(
 )
 
 
-def is_deploy_started(facts: NodeFacts | None) -> TypeGuard[NodeFacts]:
+def is_deploy_started(
+    facts: NodeFacts | None, node: str | None = None
+) -> TypeGuard[NodeFacts]:
     """Return whether Ironic has started, or ended, the deploy of a server.
 
+    The deploy of another node than the one in Nova is left of an earlier
+    attempt, which could not be undone before the build was rescheduled.
+
     :param facts: the facts of the server's node; None if the server has none
+    :param node: the server's node in Nova; None if it has none, or any will do
     """
-    if facts is None:
+    if facts is None or node not in (None, facts.uuid):
         return False
     return ProvisionState.parse(facts.provision_state) in _STARTED
 

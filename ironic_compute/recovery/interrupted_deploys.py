@@ -65,12 +65,12 @@ class InterruptedDeploys:
     def is_started(self, instance: Any) -> bool:
         """Return whether Ironic has taken a server's deploy over; a read."""
         facts = self._client.read_node_of_instance(instance.uuid)
-        return decisions.is_deploy_started(facts)
+        return decisions.is_deploy_started(facts, instance.node)
 
     def continue_build(self, context: Any, instance: Any) -> None:
         """Wait for a build that Ironic has started, or end the build."""
         facts = self._client.read_node_of_instance(instance.uuid)
-        if decisions.is_deploy_started(facts):
+        if decisions.is_deploy_started(facts, instance.node):
             self._wait_for_deploy(context, instance, facts.uuid)
         else:
             self._failures.fail_build(
@@ -116,7 +116,7 @@ class InterruptedDeploys:
         """
         restore_key(instance)
         facts = self._client.read_node_of_instance(instance.uuid)
-        if decisions.is_deploy_started(facts):
+        if decisions.is_deploy_started(facts, instance.node):
             self._wait_for_deploy(context, instance, facts.uuid)
             return
         self._failures.leave_shelved(

@@ -217,6 +217,37 @@ def test_a_build_that_ends_for_a_delete_keeps_its_host(
     assert server.host == host
 
 
+class _Undoes(_Manager):
+    """A manager that undoes builds, with the driver of a bench."""
+
+    def __init__(self, bench: fake.Bench) -> None:
+        super().__init__()
+        self.driver = bench.driver
+        self._components.client = bench.ironic
+
+    def _cleanup_allocated_networks(self, *args: Any) -> None:
+        """Note that the ports are deleted."""
+        self.did.append('ports deleted')
+
+
+@pytest.mark.parametrize(
+    ('node', 'is_undone'), [(fake.NODE, False), ('another', True)]
+)
+def test_only_a_deploy_of_the_node_that_nova_knows_is_continued(
+    node: str, is_undone: bool
+) -> None:
+    """A former attempt deploys a node that could not be freed.
+
+    The build is on another node by now, and is begun there anew.
+    """
+    bench = fake.bench_with_server()
+    server = fake.unsaved_server(node=node, task_state='networking')
+    manager = _Undoes(bench)
+    assert manager.undo_interrupted_build(None, server, None) is is_undone
+    assert (bench.ironic.names() == ['deleted']) is is_undone
+    assert (manager.did == ['ports deleted']) is is_undone
+
+
 def test_port_is_not_attached_after_the_caller_has_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

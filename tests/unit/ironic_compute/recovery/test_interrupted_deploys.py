@@ -57,6 +57,31 @@ def test_finished_deploy_keeps_the_time_of_the_launch() -> None:
     assert server.launched_at == launched_at
 
 
+@pytest.mark.parametrize(
+    ('vm_state', 'done'),
+    [
+        (vm_states.BUILDING, ['build freed', 'saved c1 None']),
+        (SHELVED, ['node freed', 'saved None None']),
+    ],
+)
+def test_deploy_of_another_node_than_the_server_has_in_nova_is_ended(
+    vm_state: str, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could not be undone, and the server got another node since.
+
+    The server would be ACTIVE on a node that was never deployed, and would
+    keep both nodes.
+    """
+    monkeypatch.setattr(
+        'nova.compute.utils.add_instance_fault_from_exc', lambda *args: None
+    )
+    server = make_server(vm_state, tasks.SPAWNING)
+    server.node = 'n2'
+    check_twice(ResumesOne(server, make_node('active')))
+    assert server.done[:2] == done
+    assert server.vm_state != vm_states.ACTIVE
+
+
 def test_unshelving_that_failed_in_ironic_loses_nothing() -> None:
     """If the deploy fails in Ironic, the server is shelved as before."""
     server = make_server(SHELVED, tasks.SPAWNING)
