@@ -112,6 +112,10 @@ class InterruptedTasks:
                     functools.partial(self._run, instance, is_idle),
                 )
 
+    def wait_anew(self) -> None:
+        """Wait for ``idle_s`` anew: messages may have waited in the queue."""
+        self._first_seen_s.clear()
+
     def _states_not_listed(self, lists_all: bool) -> list[_State]:
         """Return the recorded states that this round does not list.
 

@@ -105,13 +105,15 @@ class RecoveryLoop:
         """Run the checks that are due; return the seconds to the next round.
 
         While the gate is shut no check runs. The time for which RPC must have
-        been served (``queue_s``) counts anew after that, and after a failure
-        of RabbitMQ, in which messages waited however long it lasted.
+        been served (``queue_s``), or a task must be unchanged, counts anew
+        after that, and after a failure of RabbitMQ, in which messages waited
+        however long it lasted.
         """
         now_s = self._clock.now_s()
         is_open = self._gate.is_open()
         if not (is_open and self._reaches_rabbitmq()):
             self._served_since_s = now_s
+            self._tasks.wait_anew()
         if not is_open:
             return _FIRST_ROUND_S
         is_requested = self._is_requested.is_set()

@@ -6,9 +6,14 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+from nova.compute import task_states, vm_states
+
 from ironic_compute.recovery import loop
 from ironic_compute.recovery.loop import RecoveryLoop
 from tests.fakes.clock import ManualClock
+
+from .interrupted import ResumesOne, make_node, make_server
 
 
 def _make(
@@ -29,7 +34,7 @@ def _make(
 
     parts: Any = types.SimpleNamespace
     return RecoveryLoop(
-        parts(check=fail),
+        parts(check=fail, wait_anew=lambda: None),
         parts(
             check=lambda: called.append('strays'),
             forget_checked=lambda: called.append('again'),
@@ -142,6 +147,37 @@ def test_lost_work_waits_anew_after_a_failure_of_rabbitmq() -> None:
     recovery_loop = _make(called, gate, clock, lambda: answers.pop(0))
     clock.advance(100.0)
     _check_wait(recovery_loop, called, clock)
+
+
+@pytest.mark.parametrize('is_open', [True, False])
+def test_interrupted_task_waits_anew_for_its_message(
+    is_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No message comes from the queue while the worker cannot receive.
+
+    The rebuild would be ended as interrupted when RabbitMQ, or the lease, is
+    there again, and its message be stale.
+    """
+    monkeypatch.setattr(
+        'nova.compute.utils.add_instance_fault_from_exc', lambda *args: None
+    )
+    server = make_server(vm_states.ACTIVE, task_states.REBUILDING)
+    interrupted, clock = ResumesOne(server, make_node('active')), ManualClock()
+    interrupted._clock = clock
+    gate, reached = types.SimpleNamespace(is_open=lambda: True), [True]
+    recovery_loop = _make([], gate, clock, lambda: reached[0])
+    recovery_loop._tasks = interrupted
+    recovery_loop._run_round()
+    reached[0], gate.is_open = not is_open, lambda: is_open
+    for _ in range(3):
+        clock.advance(60.0)
+        recovery_loop._run_round()
+    reached[0], gate.is_open = True, lambda: True
+    recovery_loop._run_round()
+    assert server.done == []
+    clock.advance(60.0)
+    recovery_loop._run_round()
+    assert server.done == ['saved c1 None']
 
 
 def test_request_makes_all_checks_in_the_next_round() -> None:
