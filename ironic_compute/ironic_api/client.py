@@ -103,6 +103,9 @@ class IronicClient(IronicReader):
     def _send_change(self, action: str, send: Callable[[Any], Any]) -> Any:
         """Wait at the gate, then send a request that changes something, once.
 
+        What the request needs of Keystone, and the API version, may come after
+        the lease has ended; therefore the gate is looked at again.
+
         ironicclient does not repeat the request, because its repetitions
         would go on for minutes after the lease has ended. The caller repeats
         it where that is safe (``NodeWaiter.retry``).
@@ -111,6 +114,9 @@ class IronicClient(IronicReader):
         :param send: sends the request with the ironicclient it is given
         """
         self._gate.wait()
+        self._session.prepare(action)
+        if not self._gate.is_open():
+            self._gate.wait()
         with self._session.request(action) as client:
             return send(client)
 

@@ -92,6 +92,19 @@ class IronicSession:
         with self.meter(action), self._translating_errors(action):
             yield self._cached_client()
 
+    def prepare(self, action: str) -> None:
+        """Have a client and a token, so that a request is sent at once.
+
+        Blocks until Keystone and Ironic have answered, if they must be asked.
+
+        :param action: see :meth:`request`
+        """
+        if self._client is None:
+            self.read_microversion()
+        if self._session.auth is not None:
+            with self._translating_errors(action):
+                self._session.get_token()
+
     @contextlib.contextmanager
     def _translating_errors(self, action: str) -> Iterator[None]:
         try:

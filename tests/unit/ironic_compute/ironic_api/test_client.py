@@ -2,11 +2,13 @@
 """The client that changes nodes: requests, refusals and ignored options."""
 
 import pytest
-from keystoneauth1 import loading
+from keystoneauth1 import loading, noauth
 from nova import conf as nova_conf
 
 from ironic_compute import errors
+from ironic_compute.gate import LeaseGate, without_waiting
 from ironic_compute.ironic_api.client import UNUSED, make_client
+from tests.fakes.clock import ManualClock
 from tests.unit.ironic_compute.ironic_api.scripted_http import (
     LOCKED,
     NODE,
@@ -111,6 +113,51 @@ def test_change_is_sent_once_with_a_lease(client, http, gate, answer, wanted):
         client.patch_node(NODE, [{'op': 'remove', 'path': '/extra/x'}])
     assert type(raised.value) is wanted
     assert gate.passed_count == 1
+
+
+class _SlowAuth(noauth.NoAuth):
+    """Keystone gives a token after a while, and it is kept then."""
+
+    def __init__(self, wait):
+        super().__init__()
+        self._wait = wait
+
+    def get_token(self, session, **kwargs):
+        """Return a token."""
+        self._wait()
+        self._wait = lambda: None
+        return 'token'
+
+
+@pytest.mark.parametrize('is_keystone_slow', [False, True])
+def test_change_is_not_sent_if_the_lease_has_lapsed_before(
+    conf, http, is_keystone_slow
+):
+    """A token, or the API version, may be waited for longer than a lease.
+
+    Another worker may serve the host by then.
+    """
+    clock = ManualClock()
+    gate = LeaseGate(clock, clock.now_s() + 10.0)
+    client = make_client(conf, gate)
+    http.patch(f'{URL}/v1/nodes/{NODE}', json=record())
+    if is_keystone_slow:
+        client._session._session.auth = _SlowAuth(lambda: clock.advance(20.0))
+    else:
+        http.get(
+            f'{URL}/v1',
+            headers={
+                'X-OpenStack-Ironic-API-Minimum-Version': '1.1',
+                'X-OpenStack-Ironic-API-Maximum-Version': '1.95',
+            },
+            json=lambda request, context: clock.advance(20.0) or {},
+        )
+    with without_waiting(), pytest.raises(errors.GateShut):
+        client.patch_node(NODE, [])
+    assert 'PATCH' not in [sent.method for sent in http.request_history]
+    gate.extend(clock.now_s() + 10.0)
+    client.patch_node(NODE, [])
+    assert http.last_request.method == 'PATCH'
 
 
 def test_refusal_is_not_repeated(client, http, gate):
