@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletes of servers: a delete goes on until the services answer.
 
-Nova puts a server to ERROR if nova-conductor or Neutron does not answer during
-its delete, and the user has to delete it again. Each step of a delete may be
-carried out twice, so the delete is done again instead. For Placement, see
-``allocation_deletes``.
+Nova puts a server to ERROR if nova-conductor, Ironic or Neutron does not
+answer during its delete, and the user has to delete it again. Each step of a
+delete may be carried out twice, so the delete is done again instead. For
+Placement, see ``allocation_deletes``.
 
 A delete may be accepted while its server is built. Whatever the end of the
 build saves then, it keeps the task of the delete: recovery finds an
@@ -13,6 +13,7 @@ interrupted delete by it.
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
+import http
 from typing import Any
 
 from nova import context as nova_context
@@ -23,9 +24,18 @@ from nova.compute import task_states
 from oslo_log import log as logging
 
 from hashring.clock import Clock
+from ironic_compute import errors
 from ironic_compute.manager.retries import has_no_answer, retried
 
 LOG = logging.getLogger(__name__)
+
+
+def _has_no_answer(exc: Exception) -> bool:
+    """Repeat if a service did not answer; a status 500 may be a refusal."""
+    cause = exc.__cause__
+    if isinstance(cause, errors.IronicUnavailable):
+        return cause.http_status != http.HTTPStatus.INTERNAL_SERVER_ERROR
+    return has_no_answer(exc)
 
 
 class RepeatedDeletes(nova_manager.ComputeManager):
@@ -36,7 +46,7 @@ class RepeatedDeletes(nova_manager.ComputeManager):
     @retried(
         'The delete of server %(server)s waits until all services answer: '
         '%(error)s',
-        has_no_answer,
+        _has_no_answer,
     )
     def _delete_instance(self, context: Any, instance: Any, bdms: Any) -> None:
         """Delete a server; blocks until each service has answered."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletes of servers outlast an outage of Nova or Neutron."""
 
+import contextlib
 import types
 from typing import Any
 
@@ -13,18 +14,21 @@ from nova import objects
 from nova.compute import manager as nova_manager
 from nova.compute import task_states, vm_states
 
+from ironic_compute import errors
 from ironic_compute.manager.deletes import RepeatedDeletes
 from tests.fakes.clock import ManualClock
 
+from ..driver import fake
+
 
 def _delete(
-    errors: list[Exception], monkeypatch: pytest.MonkeyPatch
+    raised: list[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, float]:
     """Delete a server; return the number of tries and the seconds waited.
 
-    :param errors: what Nova's own delete raises, before it succeeds
+    :param raised: what Nova's own delete raises, before it succeeds
     """
-    tries = list(errors)
+    tries = list(raised)
 
     def delete(*args: Any) -> None:
         if tries:
@@ -37,7 +41,7 @@ def _delete(
     manager.clock = ManualClock()
     begun_s = manager.clock.now_s()
     manager._delete_instance(None, types.SimpleNamespace(uuid='s1'), [])
-    return len(errors) - len(tries), manager.clock.now_s() - begun_s
+    return len(raised) - len(tries), manager.clock.now_s() - begun_s
 
 
 @pytest.mark.parametrize(
@@ -56,6 +60,48 @@ def test_a_delete_without_an_answer_is_tried_until_it_succeeds(
 ) -> None:
     """Nova would put the server to ERROR after the first time-out."""
     assert _delete([error] * 3, monkeypatch) == (3, 30.0)
+
+
+_AWAY_S = 900.0
+
+
+@pytest.mark.parametrize(
+    ('error', 'is_done'),
+    [
+        (errors.IronicNotReached('connection refused'), True),
+        (errors.IronicUnavailable('too late', 504), True),
+        (errors.IronicUnavailable('oops', 500), False),
+    ],
+)
+def test_a_delete_waits_until_ironic_answers(
+    error: errors.IronicUnavailable,
+    is_done: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova would put the server to ERROR, without its ports, after a while.
+
+    Ironic may answer 500 to this request for ever, so that is a refusal.
+    """
+    bench = fake.bench_with_server()
+    manager: Any = object.__new__(RepeatedDeletes)
+    manager.clock, ironic = bench.clock, bench.ironic
+    ends_s, read = bench.clock.now_s() + _AWAY_S, ironic.read_node_of_instance
+
+    def read_later(server: str) -> Any:
+        if bench.clock.now_s() < ends_s:
+            raise error
+        return read(server)
+
+    ironic.read_node_of_instance = read_later  # type: ignore[method-assign]
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        '_delete_instance',
+        lambda self, *args: bench.driver.destroy(*args),
+    )
+    server = fake.unsaved_server(task_state=task_states.DELETING)
+    with contextlib.suppress(nova_exception.InstanceDeployFailure):
+        manager._delete_instance(None, server, [])
+    assert bench.is_free() is is_done
 
 
 def test_a_delete_that_is_refused_is_not_tried_again(
