@@ -42,27 +42,25 @@ class Network:
         self, node: NodeId, network_info: Iterable[Any]
     ) -> None:
         """Attach these VIFs, except those that the node has already."""
-        attached = set(self._list_vifs(node))
+        attached = set(self.list_vifs(node))
         self.attach_vifs(
             node, [vif for vif in network_info if vif['id'] not in attached]
         )
 
     def detach_vifs(self, node: NodeId, network_info: Iterable[Any]) -> None:
         """Detach these VIFs, except those that the node does not have."""
-        attached = set(self._list_vifs(node))
+        attached = set(self.list_vifs(node))
         for vif in network_info:
             if str(vif['id']) in attached:
                 self._detach_vif(node, str(vif['id']))
 
-    def detach_all_vifs(self, node: NodeId) -> None:
-        """Detach all VIFs of a node.
-
-        The caller has checked that the node has its server.
-        """
-        for vif in self._list_vifs(node):
+    def detach_listed(self, node: NodeId, vifs: Iterable[str]) -> None:
+        """Detach VIFs that :meth:`list_vifs` has returned."""
+        for vif in vifs:
             self._detach_vif(node, vif)
 
-    def _list_vifs(self, node: NodeId) -> list[str]:
+    def list_vifs(self, node: NodeId) -> list[str]:
+        """Return the ids of the VIFs of a node."""
         return self._waiter.retry(lambda: self._client.list_vifs(node))
 
     def _attach_vif(self, node: NodeId, vif: str) -> None:

@@ -132,8 +132,14 @@ class Teardown:
             self._tear_down(node, instance_uuid)
 
     def _remove_preparation(self, node: NodeId, instance_uuid: str) -> None:
-        self._network.detach_all_vifs(node)
-        self._volumes.detach_all_volumes(node)
+        vifs = self._network.list_vifs(node)
+        targets = self._volumes.list_targets(node)
+        # They are this server's, if the node has it still: the worker of
+        # another host may have freed the node since it was read.
+        if not _has_instance(self._waiter.read_node(node), instance_uuid):
+            return
+        self._network.detach_listed(node, vifs)
+        self._volumes.detach_targets(node, targets)
         self._clear_instance_info(node, instance_uuid)
         self._waiter.retry(lambda: self._release_once(node, instance_uuid))
 

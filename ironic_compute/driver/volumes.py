@@ -181,7 +181,10 @@ class Volumes:
 
     def detach_all_volumes(self, node: NodeId) -> None:
         """Switch a node off, if it has volume targets, and delete them."""
-        targets = self.list_targets(node)
+        self.detach_targets(node, self.list_targets(node))
+
+    def detach_targets(self, node: NodeId, targets: Sequence[str]) -> None:
+        """Switch a node off, if there are any of its targets; delete them."""
         if targets:
             self._power.power_off_node(node)
             self._delete_targets(targets)

@@ -4,6 +4,8 @@
 import pytest
 from nova import exception as nova_exception
 
+from ironic_compute import errors
+
 from . import fake
 
 
@@ -65,3 +67,25 @@ def test_free_node_of_frees_a_reserved_node():
     assert bench.ironic.nodes[fake.NODE].instance_uuid is None
     assert bench.ironic.attached[fake.NODE] == []
     assert bench.ironic.infos[fake.NODE] == {}
+
+
+def test_node_that_another_server_gets_meanwhile_keeps_all_of_it():
+    """The worker of another host has freed the node, see ``Deploy``.
+
+    It lost the VIFs and the volumes of its new server, and was switched off.
+    """
+    bench = fake.bench(instance_uuid=fake.SERVER)
+    ironic, list_vifs = bench.ironic, bench.ironic.list_vifs
+    targets = {'t': {'uuid': 't', 'node_uuid': fake.NODE, 'volume_id': 'v'}}
+
+    def fail_once(node):
+        ironic.list_vifs = list_vifs
+        ironic.change(node, instance_uuid=fake.OTHER)
+        ironic.attached[node], ironic.targets = [fake.VIF], dict(targets)
+        raise errors.IronicUnavailable('no answer')
+
+    ironic.list_vifs = fail_once
+    bench.driver.free_node_of(fake.server())
+    assert not ironic.calls
+    assert ironic.attached[fake.NODE] == [fake.VIF]
+    assert ironic.targets == targets
