@@ -106,6 +106,8 @@ class UnheldNodes:
             self._due = {**given, **listed_due}
             self._listed = set(listed_due)
             self._unread = set()
+            # A node may have been held when it was given, and be gone now.
+            self._arriving &= self._awaited | self._due.keys() | self._placing
 
     def is_settled(self) -> bool:
         """Return whether no node waits, except those of other hosts."""

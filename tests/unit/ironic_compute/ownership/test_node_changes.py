@@ -335,3 +335,21 @@ def test_given_node_that_a_build_holds_does_not_wait(pair: Cloud) -> None:
     one.audit()
     pair.rounds(one, 15)
     assert one.node_changes.count_differing(_told(pair)) == 0
+
+
+def test_given_node_that_was_held_and_is_gone_does_not_wait(
+    pair: Cloud,
+) -> None:
+    """The message came late; then each list was an own one for ever."""
+    one = _one(pair)
+    node = _held(one)[0]
+    one.unheld.mark_given([node])
+    one.node_changes.mark_present(node)
+    one.node_changes.node_changed(pair.nodes[node])
+    del pair.nodes[node]
+    pair.nova.rows.pop(node)
+    one.held_nodes.drop_node(node)
+    for _ in range(3):
+        one.audit()
+        pair.rounds(one, 15)
+    assert one.node_changes.count_differing(_told(pair)) == 0

@@ -127,6 +127,17 @@ def test_given_node_that_was_found_stays_due() -> None:
     assert unheld.take_due(ALONE, 0.0) == {N1: FACTS}
 
 
+def test_given_node_that_is_being_placed_goes_on_to_wait() -> None:
+    """An older list lacks it, and then the pass puts it back."""
+    unheld = _placing(N1)
+    unheld.mark_given([N1])
+    unheld.mark_found(N1)
+    for _ in range(2):
+        unheld.reset_from_list({}, held=())
+        unheld.put_back({N1: FACTS})
+    assert unheld.take_due(ALONE, 0.0) == {N1: FACTS}
+
+
 def test_given_node_that_a_list_has_is_awaited_if_it_is_denied_then() -> None:
     """Ironic answers 404 for it after the list and before the next pass."""
     unheld = UnheldNodes()
