@@ -88,6 +88,8 @@ class UnheldNodes:
         that was given here is awaited until two audits have not listed it: the
         first one may have begun before, or Ironic did not show the node. If it
         is due already, it stays due.
+
+        :param nodes: a live view, as in ``feed.Sink``
         """
         with self._lock:
             listed = frozenset(nodes)
@@ -102,7 +104,9 @@ class UnheldNodes:
             self._to_find_by_name |= self._listed & unsettled
             self._unplaced = {}
             given = {n: f for n, f in self._due.items() if n in self._arriving}
-            listed_due = {n: f for n, f in nodes.items() if n not in held}
+            # A node may vanish from ``nodes`` during this loop.
+            found = {n: nodes.get(n) for n in nodes if n not in held}
+            listed_due = {n: f for n, f in found.items() if f is not None}
             self._due = {**given, **listed_due}
             self._listed = set(listed_due)
             self._unread = set()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting lists of the pool's nodes that this host does not hold."""
 
+import collections
+
 from hashring.ring import Host, Ring
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.view import RingStatus
@@ -135,6 +137,25 @@ def test_given_node_that_is_being_placed_goes_on_to_wait() -> None:
     for _ in range(2):
         unheld.reset_from_list({}, held=())
         unheld.put_back({N1: FACTS})
+    assert unheld.take_due(ALONE, 0.0) == {N1: FACTS}
+
+
+def test_node_that_vanishes_from_a_list_harms_no_other() -> None:
+    """It was enrolled and deleted while the list was read and stored."""
+    unheld, read = UnheldNodes(), {N2: NodeFacts(N2)}
+
+    class Held(list[NodeId]):
+        """Another thread meanwhile reads that Ironic has no such node."""
+
+        def __contains__(self, node: object) -> bool:
+            read.pop(N2, None)
+            return False
+
+    unheld.add(FACTS)
+    unheld.take_due(ALONE, 0.0)
+    unheld.set_unplaced(FACTS)
+    live = collections.ChainMap(read, {N1: FACTS})
+    unheld.reset_from_list(live, Held())
     assert unheld.take_due(ALONE, 0.0) == {N1: FACTS}
 
 
