@@ -172,20 +172,26 @@ class NewNodes:
         The feed then adds its facts, and a later pass places it.
         """
         unread = self._unheld.take_unread()
-        if not unread:
-            return
         try:
-            rows = self._compute_nodes.list_by_nodes(unread)
+            untaken = self._find_untaken(unread)
         except Exception:
             self._unheld.put_back_unread(unread)
             raise
-        for node in sorted(unread):
+        for node in untaken:
+            self._unheld.forget_holder(node)
+            self._request_read(node)
+
+    def _find_untaken(self, nodes: Set[NodeId]) -> list[NodeId]:
+        """Return those nodes that no other host of the pool holds."""
+        rows = self._compute_nodes.list_by_nodes(nodes) if nodes else {}
+        untaken = []
+        for node in sorted(nodes):
             row = rows.get(node)
             if row is None and self._unheld.must_find_by_name(node):
                 row = self._compute_nodes.read_by_name(node)
             if not self._is_of_pool(row and row.host):
-                self._unheld.forget_holder(node)
-                self._request_read(node)
+                untaken.append(node)
+        return untaken
 
     def _is_of_pool(self, holder: str | None) -> bool:
         """Return whether the holder of a node is another host of the pool.

@@ -325,6 +325,32 @@ def test_told_nodes_with_a_row_of_another_uuid_are_not_read(
     assert one.reads_requested == []
 
 
+def test_told_nodes_are_read_although_nova_fails_in_between(
+    pair: Cloud,
+) -> None:
+    """Another host has given one of them, and the message was lost."""
+    one = _one(pair)
+    odd, given = sorted(pair.nodes.keys() - one.held_nodes.rows().keys())[:2]
+    for each in pair.hosts.values():
+        each.rows.odd_ones.add(odd)
+    for _ in range(2):
+        one.audit()
+        pair.rounds(one, 15)
+    row: Any = pair.nova.rows[given]
+    row.host = C1
+    read_by_name = one.rows.read_by_name
+
+    def fail(node: NodeId) -> Any:
+        one.rows.read_by_name = read_by_name  # type: ignore[method-assign]
+        raise TimeoutError('nova-conductor did not answer')
+
+    one.rows.read_by_name = fail  # type: ignore[method-assign]
+    one.node_changes.audit_told(_told(pair))
+    for _ in range(2):
+        one.rebalancer.try_round()
+    assert one.reads_requested == [given]
+
+
 def test_given_node_that_a_build_holds_does_not_wait(pair: Cloud) -> None:
     """The build was faster than the message; then no list was ever used."""
     one = _one(pair)
