@@ -46,6 +46,10 @@ _ROWS_VALID_S = 5.0
 # Reading a page of all rows costs as much as reading this number of rows by
 # name.
 _NAMES_A_PAGE = 4
+# More told nodes without a holder are read with one list, if that costs Ironic
+# less: reading one node costs as much as this number of listed nodes.
+_UNTAKEN_MAX = 100
+_LISTED_A_READ = 32
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class NewNodes:
     :param unheld: the nodes whose rows are to be read
     :param foreign: the hosts outside the pool that rows name
     :param request_read: makes the feed read a node from Ironic again soon
+    :param request_audit: makes the feed read all nodes soon
     :param moves: notes each orphan that this host takes
     """
 
@@ -79,6 +84,7 @@ class NewNodes:
     _pace: Pace
     _writers: RowWriters
     _request_read: Callable[[NodeId], None]
+    _request_audit: Callable[[], None]
     _moves: MoveLog = attrs.field(factory=NoMoveLog)
 
     def __attrs_post_init__(self) -> None:
@@ -177,6 +183,10 @@ class NewNodes:
         except Exception:
             self._unheld.put_back_unread(unread)
             raise
+        is_dear = len(untaken) * _LISTED_A_READ > len(unread)
+        if is_dear and len(untaken) > _UNTAKEN_MAX:
+            self._request_audit()
+            return
         for node in untaken:
             self._unheld.forget_holder(node)
             self._request_read(node)

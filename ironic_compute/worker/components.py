@@ -347,6 +347,7 @@ class Components:
             pace,
             self.row_writers,
             lambda node: self.feed.request_read(node),
+            lambda: self.feed.request_audit(),
             self.moves,
         )
         self.rebalancer = Rebalancer(

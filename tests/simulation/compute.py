@@ -315,6 +315,7 @@ class ComputeWorker(Worker):
             pace,
             writers,
             lambda node: self.feed.request_read(node),
+            lambda: self.feed.request_audit(),
         )
         self.rebalancer = makeup.rebalancer(
             self.held_nodes,

@@ -160,6 +160,7 @@ class One:
         self._cloud = cloud
         self.host = host
         self.reads_requested: list[NodeId] = []
+        self.audits_requested = 0
         nova, gate = cloud.nova, LeaseGate(cloud.clock, math.inf)
         record = nova.services.setdefault(
             host, ServiceRecord(nova.new_id(), host, mapped=True)
@@ -202,6 +203,7 @@ class One:
             pace,
             writers,
             self.reads_requested.append,
+            self._request_audit,
             self.moves,
         )
         self.rebalancer = Rebalancer(
@@ -270,6 +272,9 @@ class One:
         listed = {NodeId(n): self._cloud.nodes[NodeId(n)] for n in wanted}
         self.services.read_records()
         self.node_changes.audit_nodes(listed)
+
+    def _request_audit(self) -> None:
+        self.audits_requested += 1
 
     def _notify_given(self, host: Host, nodes: list[NodeId]) -> None:
         if host in self._cloud.hosts:

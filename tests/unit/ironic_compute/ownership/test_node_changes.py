@@ -351,6 +351,28 @@ def test_told_nodes_are_read_although_nova_fails_in_between(
     assert one.reads_requested == [given]
 
 
+@pytest.mark.parametrize(
+    ('count', 'others_count', 'reads_all'),
+    [(100, 0, False), (101, 0, True), (101, 3200, False)],
+)
+def test_many_told_nodes_without_a_holder_are_read_with_one_list(
+    count: int, others_count: int, reads_all: bool
+) -> None:
+    """An operator has deleted the Service of a host that held them."""
+    cloud = Cloud([NodeId(f'n{number}') for number in range(count)])
+    one = cloud.add('c1')
+    cloud.add('c2')
+    cloud.show('c1', 'c2')
+    told, request = _told(cloud), SentRequest('c2', 'c2', late=False)
+    for other in (NodeId(f'other-{each}') for each in range(others_count)):
+        cloud.nova.create_row(request, other, Host('c2'), 7)
+        told[other] = 'of any facts'
+    one.node_changes.audit_told(told)
+    one.rebalancer.run_round()
+    assert len(one.reads_requested) == (0 if reads_all else count)
+    assert one.audits_requested == (1 if reads_all else 0)
+
+
 def test_given_node_that_a_build_holds_does_not_wait(pair: Cloud) -> None:
     """The build was faster than the message; then no list was ever used."""
     one = _one(pair)

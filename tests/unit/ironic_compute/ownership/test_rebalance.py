@@ -90,6 +90,7 @@ def _rebalancer(rows: _Rows, services: Any) -> Rebalancer:
         pace,
         writers,
         lambda node: None,
+        lambda: None,
     )
     return Rebalancer(
         held_nodes,

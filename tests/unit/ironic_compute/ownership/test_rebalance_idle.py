@@ -102,6 +102,7 @@ def rebalancer(pool):
         pace,
         writers,
         lambda node: None,
+        lambda: None,
     )
     yield Rebalancer(
         held_nodes,
