@@ -155,10 +155,7 @@ class HeartbeatThread:
             return
         try:
             if self._pass_probation():
-                self._join_group()
-                self._publish()
-                self._send_heartbeat()
-                self._read_other_groups()
+                self._renew()
         except errors.NotInGroup as exc:
             self._mark_not_in_group(self._clock.now_s())
             LOG.debug('Not in the group: %(why)s', {'why': exc})
@@ -168,6 +165,24 @@ class HeartbeatThread:
         except Exception as exc:
             LOG.exception('The heartbeat failed')
             self._note_failure(repr(exc))
+
+    def _renew(self) -> None:
+        """Do all that belongs to one heartbeat.
+
+        :raises BackendUnavailable: something failed. If it was the list of
+            groups, the lease is renewed.
+        """
+        self._join_group()
+        self._publish()
+        self._send_heartbeat()
+        self._read_other_groups()
+        if self._is_failure_logged:
+            LOG.info(
+                'The coordination backend %(name)s answers again',
+                {'name': self._group.backend_name},
+            )
+        self._is_failure_logged = False
+        self._failures_count = 0
 
     def _judge_loop(self) -> None:
         """Find out whether the main loop has not turned for a lease term.
@@ -255,13 +270,6 @@ class HeartbeatThread:
         beat = Beat(sent_s, returned_s, is_listed=bool(mine))
         lease, verdict = self._state.lease.after(beat)
         self._joined = verdict is not Verdict.NOT_LISTED
-        if self._is_failure_logged:
-            LOG.info(
-                'The coordination backend %(name)s answers again',
-                {'name': self._group.backend_name},
-            )
-        self._is_failure_logged = False
-        self._failures_count = 0
         self._state = dataclasses.replace(
             self._state,
             lease=lease,

@@ -28,6 +28,8 @@ class Scene:
         self.service = Service(self.clock.now_s, 15.0, CACHE)
         self.slow_s = 0.0
         self.broken: Exception | None = None
+        # The error of one kind of requests alone.
+        self.groups_broken: Exception | None = None
         # How many connections work from now on; None: all do.
         self.lucky_count: int | None = None
         self.group = FakeGroup(self.service, ME.boot, self._fault)
@@ -38,6 +40,8 @@ class Scene:
     def _fault(self, where: str) -> None:
         if self.broken is not None:
             raise self.broken
+        if where == 'before groups' and self.groups_broken is not None:
+            raise self.groups_broken
         if self.lucky_count is not None:
             used_count = self.group.reconnects_count - self._reconnects_count
             if used_count > self.lucky_count:
@@ -210,6 +214,20 @@ def test_outage_is_logged_once(
         'The coordination backend etcd3+http://etcd:2379 does not answer, '
         'trying on: refused',
         'The coordination backend etcd3+http://etcd:2379 answers again',
+    ]
+
+
+def test_other_groups_that_cannot_be_read_are_logged(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until they are read, this agent adopts no host."""
+    scene.groups_broken = errors.BackendUnavailable('bad group')
+    for _ in range(20):
+        scene.beat()
+    assert scene.held()
+    assert caplog.messages == [
+        'The coordination backend etcd3+http://etcd:2379 does not answer, '
+        'trying on: bad group',
     ]
 
 
