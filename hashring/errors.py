@@ -54,6 +54,10 @@ class BackendUnavailable(HashringError, Retriable):
         return 'check that it runs and can be reached from here'
 
 
+class RequestRefused(BackendUnavailable):
+    """The backend works, and has refused this request, e.g. without space."""
+
+
 class NotInGroup(BackendUnavailable):
     """The group does not exist, or this agent is not a member of it."""
 

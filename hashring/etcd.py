@@ -25,6 +25,9 @@ from hashring.etcd_auth import EtcdAuth
 from hashring.etcd_servers import EtcdServers
 from hashring.group import LockToken
 
+# The text of etcd's error when it has reached its quota.
+_NO_SPACE = 'database space exceeded'
+
 
 class EtcdAdapter(Adapter):
     """The adapter of tooz's ``Etcd3Driver``."""
@@ -55,7 +58,9 @@ class EtcdAdapter(Adapter):
         except errors.NotInGroup:
             raise  # It is an answer of the server.
         except errors.BackendUnavailable as exc:
-            self._servers.leave(server, str(exc))
+            # An etcd without space is one on all its servers.
+            if _NO_SPACE not in str(exc):
+                self._servers.leave(server, str(exc))
             raise
 
     def reconnect(self) -> None:

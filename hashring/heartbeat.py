@@ -169,12 +169,14 @@ class HeartbeatThread:
     def _renew(self) -> None:
         """Do all that belongs to one heartbeat.
 
-        :raises BackendUnavailable: something failed. If it was the list of
-            groups, the lease is renewed.
+        :raises BackendUnavailable: something failed. If the backend has
+            refused the record, or the list of groups, the lease is renewed.
         """
         self._join_group()
-        self._publish()
+        refusal = self._publish()
         self._send_heartbeat()
+        if refusal is not None:
+            raise refusal
         self._read_other_groups()
         if self._is_failure_logged:
             LOG.info(
@@ -247,14 +249,40 @@ class HeartbeatThread:
         lease = self._state.lease.joined(sent_s)
         self._state = dataclasses.replace(self._state, lease=lease)
 
-    def _publish(self) -> None:
+    def _publish(self) -> errors.RequestRefused | None:
+        """Publish the record of this agent if it has changed.
+
+        :returns: why the backend has refused it, if the lease may be renewed
+            all the same
+        """
         with self._lock:
             me, epoch = self._wanted
         if epoch != self._state.lease.epoch:
             me = dataclasses.replace(me, serving=())
-        if me != self._published:
+        if me == self._published:
+            return None
+        try:
             self._group.publish(me)
-            self._published = me
+        except errors.RequestRefused as exc:
+            if self._may_keep_former(me):
+                return exc
+            raise
+        self._published = me
+        return None
+
+    def _may_keep_former(self, me: Member) -> bool:
+        """Return whether the lease may be renewed with the former record.
+
+        An etcd without space refuses all records, and renews all leases. But
+        no other agent must leave a host to this one that it does not serve.
+        """
+        former = self._published
+        return (
+            former is not None
+            and self._state.lease.held(self._clock.now_s())
+            and set(former.serving) <= set(me.serving)
+            and former.wants_home == me.wants_home
+        )
 
     def _send_heartbeat(self) -> None:
         sent_s = self._clock.now_s()

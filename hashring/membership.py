@@ -28,7 +28,7 @@ from oslo_log import log as logging
 from tooz import coordination, locking
 
 from hashring import backend as backends
-from hashring import errors, zookeeper
+from hashring import errors, failures, zookeeper
 from hashring.adapter import Adapter
 from hashring.etcd import EtcdAdapter
 from hashring.group import Boot, LockToken, Member, MemberState
@@ -77,23 +77,10 @@ def _translated(what: str) -> Iterator[None]:
         raise errors.NotInGroup(f'{what}: {e}') from e
     # Drivers let foreign exceptions of any class through.
     except Exception as e:
-        raise errors.BackendUnavailable(f'{what}: {_reason(e)}') from e
-
-
-def _reason(exc: BaseException) -> str:
-    """Return the text of an error; without one, what its first cause says.
-
-    etcd3gw's errors have no text, and are about any failure of a connection.
-    kazoo's have none either, but each has a class of its own.
-    """
-    if str(exc):
-        return str(exc)
-    first: BaseException = exc
-    while first.__cause__ or first.__context__:
-        first = first.__cause__ or first.__context__ or first
-    name = type(exc).__name__
-    cause = str(first) or type(first).__name__
-    return name if first is exc else f'{name}: {cause}'
+        why = f'{what}: {failures.reason(e)}'
+        if failures.is_refusal(e):
+            raise errors.RequestRefused(why) from e
+        raise errors.BackendUnavailable(why) from e
 
 
 def _quoted(name: str) -> str:

@@ -17,6 +17,7 @@ def test_only_an_unavailable_backend_is_tried_again() -> None:
         errors.Retriable,
         errors.BackendUnavailable,
         errors.NotInGroup,
+        errors.RequestRefused,
     }
     assert {k for k in kinds if issubclass(k, errors.ConfigError)} == {
         errors.ConfigError,

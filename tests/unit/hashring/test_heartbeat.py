@@ -3,6 +3,7 @@
 
 import dataclasses
 import logging
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,8 @@ class Scene:
         self.service = Service(self.clock.now_s, 15.0, CACHE)
         self.slow_s = 0.0
         self.broken: Exception | None = None
-        # The error of one kind of requests alone.
+        # The errors of two kinds of requests alone.
+        self.refused: Exception | None = None
         self.groups_broken: Exception | None = None
         # How many connections work from now on; None: all do.
         self.lucky_count: int | None = None
@@ -40,6 +42,8 @@ class Scene:
     def _fault(self, where: str) -> None:
         if self.broken is not None:
             raise self.broken
+        if where == 'before publish' and self.refused is not None:
+            raise self.refused
         if where == 'before groups' and self.groups_broken is not None:
             raise self.groups_broken
         if self.lucky_count is not None:
@@ -215,6 +219,63 @@ def test_outage_is_logged_once(
         'trying on: refused',
         'The coordination backend etcd3+http://etcd:2379 answers again',
     ]
+
+
+def test_lease_is_renewed_though_no_record_is_accepted(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An etcd without space renews leases; its refusal is logged once."""
+    scene.beat()
+    wish = dataclasses.replace(ME, serving=(Host('c1'),), ring='digest')
+    scene.heartbeat_thread.set_member(wish, 1)
+    scene.refused = errors.RequestRefused('no space')
+    for _ in range(20):
+        scene.beat()
+        assert scene.held()
+    assert scene.heartbeat_thread.state().failure == 'no space'
+    assert caplog.messages == [
+        'The coordination backend etcd3+http://etcd:2379 does not answer, '
+        'trying on: no space',
+    ]
+    scene.refused = None
+    scene.beat()
+    scene.beat()
+    assert scene.service.members() == (wish,)
+    assert scene.heartbeat_thread.state().failure is None
+
+
+@pytest.mark.parametrize(
+    'change', [{'serving': ()}, {'wants_home': False}], ids=str
+)
+def test_lease_ends_if_others_would_wait_in_vain(
+    scene: Scene, change: dict[str, Any]
+) -> None:
+    """A record that cannot be replaced must not keep a host for this agent."""
+    former = dataclasses.replace(ME, serving=(Host('c1'),))
+    scene.beat()
+    scene.heartbeat_thread.set_member(former, 1)
+    scene.beat()
+    assert scene.service.members() == (former,)
+    scene.heartbeat_thread.set_member(dataclasses.replace(former, **change), 1)
+    scene.refused = errors.RequestRefused('no space')
+    for _ in range(5):
+        scene.beat()
+    assert not scene.held()
+
+
+def test_former_record_renews_no_lease_that_has_lapsed(scene: Scene) -> None:
+    """The record may name hosts whose locks were lost meanwhile."""
+    served = dataclasses.replace(ME, serving=(Host('c1'),))
+    scene.beat()
+    scene.heartbeat_thread.set_member(served, 1)
+    scene.beat()
+    scene.slow_s = 14.0
+    scene.beat()
+    scene.slow_s = 0.0
+    scene.refused = errors.RequestRefused('no space')
+    for _ in range(20):
+        scene.beat()
+        assert not scene.held()
 
 
 def test_other_groups_that_cannot_be_read_are_logged(
