@@ -183,6 +183,8 @@ class Membership:
 
     def join(self, me: Member) -> None:
         with self._request('join'):
+            if self._record is None:
+                self._restore_group()
             # On etcd the entry needs a lease of etcd, and after a missed term
             # only a heartbeat creates a new one.
             self._driver.heartbeat()
@@ -192,6 +194,16 @@ class Membership:
                 self._driver.leave_group(self._group).get()
             self._driver.join_group_create(self._group, me.capabilities())
         self._record = me.capabilities()
+
+    def _restore_group(self) -> None:
+        """Write the file with the group's name anew, in a file backend.
+
+        It may be empty after a loss of power. Then nobody can list the groups,
+        although the group itself can be used.
+        """
+        if self.backend.path:
+            with contextlib.suppress(coordination.GroupAlreadyExist):
+                self._driver.create_group(self._group).get()
 
     def publish(self, me: Member) -> None:
         with self._request('publish'):

@@ -42,6 +42,20 @@ def test_a_boot_is_never_given_twice() -> None:
     assert new_boot() != new_boot()
 
 
+def test_pools_are_read_again_after_a_loss_of_power(
+    tmp_path: pathlib.Path,
+) -> None:
+    """It may empty files that were written shortly before."""
+    former, _ = joined(tmp_path, 'b1')
+    former.close(leave=True, timeout_s=5.0)
+    for file in (tmp_path / 'groups').glob('*/.metadata'):
+        file.write_bytes(b'')
+    group, me = joined(tmp_path, 'b2')
+    assert group.other_groups() == {}
+    url = f'file://{tmp_path}'
+    assert read_pools(url, term_s=15.0) == {'pool': (me,)}
+
+
 def test_an_unwritable_folder_is_refused_at_once(
     tmp_path: pathlib.Path,
 ) -> None:
