@@ -94,9 +94,12 @@ def group_id(group: str) -> bytes:
 
 
 def group_name(group: bytes | str) -> str | None:
-    """Reverse :func:`group_id`; None if other software made the group."""
+    """Reverse :func:`group_id`; None if it is no group of agents.
+
+    In etcd, tooz lists each member of a group as a group, too.
+    """
     name = group.decode() if isinstance(group, bytes) else group
-    if not name.startswith(_GROUP_PREFIX):
+    if not name.startswith(_GROUP_PREFIX) or '/' in name:
         return None
     return urllib.parse.unquote(name.removeprefix(_GROUP_PREFIX))
 
