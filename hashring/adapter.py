@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adapter: what `hashring.membership` needs and tooz has no call for.
 
-This one needs nothing beside tooz; it serves memcached and folders. `etcd`,
+This one needs nothing beside tooz; it serves folders. `etcd`, `memcached`,
 `redis` and `zookeeper` have adapters of their own. An adapter belongs to one
 `Membership`, which translates its errors; its methods may raise any.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Group membership and host locks over tooz: `Group` for real backends.
 
-This module, with the adapters `etcd`, `redis` and `zookeeper`, is the only
-user of tooz's coordination drivers. The heartbeat thread and the lock thread
+This module, with the adapters of `_ADAPTERS`, is the only user of tooz's
+coordination drivers. The heartbeat thread and the lock thread
 call it at the same time; each method belongs to one of them (see `Group`).
 
 A member id is the home host and the boot, so that two processes never
@@ -32,6 +32,7 @@ from hashring import errors, failures, zookeeper
 from hashring.adapter import Adapter
 from hashring.etcd import EtcdAdapter
 from hashring.group import Boot, LockToken, Member, MemberState
+from hashring.memcached import MemcachedAdapter
 from hashring.meter import BackendMeter, NoMeter
 from hashring.redis import RedisAdapter
 from hashring.ring import Host
@@ -42,6 +43,7 @@ LOG = logging.getLogger(__name__)
 _ADAPTERS: Mapping[str, type[Adapter]] = {
     'etcd3+http': EtcdAdapter,
     'etcd3+https': EtcdAdapter,
+    'memcached': MemcachedAdapter,
     'redis': RedisAdapter,
     'zookeeper': ZooKeeperAdapter,
     'kazoo': ZooKeeperAdapter,
@@ -94,11 +96,9 @@ def group_id(group: str) -> bytes:
 
 
 def group_name(group: bytes | str) -> str | None:
-    """Reverse :func:`group_id`; None if it is no group of agents.
-
-    In etcd, tooz lists each member of a group as a group, too.
-    """
+    """Reverse :func:`group_id`; None if it is no group of agents."""
     name = group.decode() if isinstance(group, bytes) else group
+    # In etcd, tooz lists each member of a group as a group, too.
     if not name.startswith(_GROUP_PREFIX) or '/' in name:
         return None
     return urllib.parse.unquote(name.removeprefix(_GROUP_PREFIX))

@@ -125,6 +125,12 @@ PRIVATE = [
         'hashring/zookeeper.py',
         lambda: _zookeeper()._coord._connection,
     ),
+    Private(
+        'tooz',
+        '_add_group_to_group_list',
+        'hashring/memcached.py',
+        lambda: _driver('memcached://127.0.0.1:1'),
+    ),
     Private('tooz', '_make_client', 'hashring/redis.py', _redis),
     Private(
         'tooz',

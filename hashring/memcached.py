@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memcached: keeps the group in the list of all groups.
+
+A memcached that is full drops the items that nobody has used for long. Each
+heartbeat uses the members and the locks; tooz uses the list of all groups only
+when a group is made and when all are listed. Without it no operator's tool
+finds the group, and no agent of another pool finds that it has the same nodes.
+
+`hashring.membership` alone uses this module. It reads a private attribute of
+tooz: ``tests/contract/coordination/test_private_attributes.py`` fails when a
+release of tooz drops or renames it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hashring.adapter import Adapter
+
+
+class MemcachedAdapter(Adapter):
+    """The adapter of tooz's ``MemcachedDriver``."""
+
+    def heartbeat(
+        self, group: bytes, record: Mapping[str, Any] | None
+    ) -> None:
+        self._driver.heartbeat()
+        if group not in self._driver.get_groups().get():
+            self._driver._add_group_to_group_list(group)
