@@ -38,7 +38,7 @@ from hashring.ring import Host
 from ironic_compute import compat
 from ironic_compute.driver.config_drive_hooks import load_hooks
 from ironic_compute.driver.driver import IronicComputeDriver
-from ironic_compute.manager.allocation_deletes import repeat_deletes
+from ironic_compute.manager import allocation_deletes, volume_deletes
 from ironic_compute.manager.build_forwarding import ForwardsBuilds
 from ironic_compute.manager.confirmed_rpcapi import ConfirmedComputeAPI
 from ironic_compute.manager.deletes import RepeatedDeletes
@@ -131,7 +131,8 @@ class IronicComputeManager(
         gated_writes.gate_placement(
             self.reportclient, components.gate, components.nova_placement
         )
-        repeat_deletes(self.reportclient, self.clock)
+        allocation_deletes.repeat_deletes(self.reportclient, self.clock)
+        volume_deletes.repeat_requests(self.volume_api, self.clock)
         self.driver.set_up(
             components.client,
             components.node_cache,
@@ -401,8 +402,7 @@ class IronicComputeManager(
     def attach_interface(self, context: Any, **request: Any) -> Any:
         """Attach a port while nova-api waits for the answer of this call.
 
-        Otherwise the port might be attached after nova-api has told its user
-        that it is not.
+        Otherwise it might be attached after nova-api has said that it is not.
         """
         with waiting_at_most(CONF.rpc_response_timeout / 2):
             return super().attach_interface(context, **request)

@@ -4,7 +4,7 @@
 Nova puts a server to ERROR if nova-conductor, Ironic or Neutron does not
 answer during its delete, and the user has to delete it again. Each step of a
 delete may be carried out twice, so the delete is done again instead. For
-Placement, see ``allocation_deletes``.
+Placement, see ``allocation_deletes``, for Cinder ``volume_deletes``.
 
 A delete may be accepted while its server is built. Whatever the end of the
 build saves then, it keeps the task of the delete: recovery finds an
@@ -26,6 +26,7 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.manager.retries import has_no_answer, retried
+from ironic_compute.manager.volume_deletes import deleting_server
 
 LOG = logging.getLogger(__name__)
 
@@ -50,7 +51,8 @@ class RepeatedDeletes(nova_manager.ComputeManager):
     )
     def _delete_instance(self, context: Any, instance: Any, bdms: Any) -> None:
         """Delete a server; blocks until each service has answered."""
-        super()._delete_instance(context, instance, bdms)
+        with deleting_server():
+            super()._delete_instance(context, instance, bdms)
 
     def _build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any

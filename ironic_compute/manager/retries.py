@@ -136,14 +136,31 @@ def retried(
     return decorate
 
 
+_CINDER_S = 600.0
+
 retried_in_cinder = retried(
     'Cinder has failed at a request for server %(server)s, which is repeated '
     'for ten minutes: %(error)s',
     _has_failed_in_cinder,
-    limit_s=600.0,
+    limit_s=_CINDER_S,
 )
 """Repeat a method after internal errors of Cinder, but not for ever.
 
 Cinder's database or a driver of it may be away for a while, but there are
 requests that fail so each time, and a delete of the server waits meanwhile.
 """
+
+
+def retry_in_cinder(
+    request: Callable[[], _Result],
+    clock: Clock,
+    log: Callable[[Exception], None],
+) -> _Result:
+    """Send a request until Cinder answers; for ten minutes if it fails."""
+    return retry(
+        lambda: retry(request, clock, has_no_answer, log),
+        clock,
+        _has_failed_in_cinder,
+        log,
+        limit_s=_CINDER_S,
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement or Neutron refuses connections for a while, in mid-request.
+"""A service refuses connections for a while, in mid-request.
 
 The services themselves go on: it is the way from the worker to them that
 fails, as for a controller with a bad cable.
@@ -16,6 +16,7 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from nova import context as nova_context
 from nova import exception, objects
 from nova.compute import task_states, vm_states
+from nova.volume import cinder
 
 from hashring.clock import SystemClock
 from ironic_compute.gate import LeaseGate
@@ -159,6 +160,35 @@ class PlacementRefusesTest(pool.PoolTestCase):
         request['block_device_mapping_v2'] = [base.ROOT]
         return self._wait_for_state_change(
             self.api.post_server({'server': request}), 'ACTIVE'
+        )
+
+
+class CinderRefusesTest(pool.PoolTestCase):
+    """Cinder refuses connections while a server is deleted."""
+
+    def test_delete_ends_when_cinder_has_freed_the_volumes(self) -> None:
+        """Nova only logs a refusal; its user could not use the volume."""
+        request = self._build_server(
+            flavor_id=self.flavor['id'], networks='none', image_uuid=''
+        )
+        request['block_device_mapping_v2'] = [base.ROOT]
+        server = self._wait_for_state_change(
+            self.api.post_server({'server': request}), 'ACTIVE'
+        )
+        request_to_cinder: Any = cinder.API.attachment_delete
+        answer = request_to_cinder.side_effect
+        failures = [exception.CinderConnectionFailed(reason='refused')]
+
+        def refuse_or_answer(*args: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return answer(*args)
+
+        request_to_cinder.side_effect = refuse_or_answer
+        self.delete(server)
+        self.assertEqual([], failures)
+        self.assertEqual(
+            [], self.cinder.attachment_ids_for_instance(server['id'])
         )
 
 
