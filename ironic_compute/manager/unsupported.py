@@ -18,13 +18,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import oslo_messaging
+from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception as nova_exception
 from nova import safe_utils
 from nova.compute import manager as nova_manager
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 
+from hashring.clock import Clock
+from ironic_compute.manager import stale_messages
 from ironic_compute.manager.newer_tasks import keeping_newer_tasks
+from ironic_compute.manager.retries import after, retried
 
 # The reasons by the method of Nova's manager. The manual repeats each one.
 REASONS: Mapping[str, str] = {
@@ -174,14 +178,26 @@ def rebuild_request(
     return {**dict(zip(_REBUILD_ARGS, args, strict=False)), **kwargs}
 
 
+_retried_in_placement = retried(
+    'What was allocated for a refused move of server %(server)s is freed when '
+    'Placement answers: %(error)s',
+    after(
+        ksa_exceptions.ClientException,
+        nova_exception.AllocationMoveFailed,
+        nova_exception.ConsumerAllocationRetrievalFailed,
+        nova_exception.ResourceProviderRetrievalFailed,
+    ),
+)
+
+
 class UnsupportedOperations:
     """Mixin for Nova's ``ComputeManager``; the signatures are Nova's."""
 
+    clock: Clock
     image_api: Any
     volume_api: Any
     reportclient: Any
     driver: Any
-    _revert_allocation: Method
     _instance_update: Method
 
     pause_instance = _refusing('pause_instance')
@@ -215,8 +231,30 @@ class UnsupportedOperations:
         allocated another node to the server; both changes are undone.
         """
         with nova_manager.errors_out_migration_ctxt(migration):
-            self._revert_allocation(context, instance, migration)
+            self._take_back_allocation(context, instance, migration)
             raise nova_exception.NovaException(REASONS['prep_resize'])
+
+    @_retried_in_placement
+    def _take_back_allocation(
+        self, context: Any, instance: Any, migration: Any
+    ) -> None:
+        """Give a server the allocation that the conductor gave a migration.
+
+        Otherwise nobody could use either node, the first one not even after
+        the delete of the server. Blocks until Placement answers.
+        """
+        client, holder = self.reportclient, migration.uuid
+        if not stale_messages.refresh(instance, self.clock):
+            client.delete_allocation_for_instance(
+                context, holder, consumer_type='migration', force=True
+            )
+            return
+        found = client.get_allocs_for_consumer(context, holder)
+        if not found['allocations']:
+            return
+        if client.move_allocations(context, holder, instance.uuid) is None:
+            # Nova's client of Placement hides the error.
+            raise ksa_exceptions.ClientException('no answer')
 
     @_reported
     def check_can_live_migrate_destination(
@@ -342,14 +380,18 @@ def _refuse_evacuation(
 ) -> None:
     """Refuse an evacuation, and delete its allocations on other nodes."""
     with nova_manager.errors_out_migration_ctxt(request['migration']):
-        found = self.reportclient.get_allocs_for_consumer(
-            context, instance.uuid
-        )
-        for provider in set(found['allocations']) - {instance.node}:
-            self.reportclient.remove_provider_tree_from_instance_allocation(
-                context, instance.uuid, provider
-            )
+        _free_other_nodes(self, context, instance)
         raise nova_exception.NovaException(REASONS['evacuate'])
+
+
+@_retried_in_placement
+def _free_other_nodes(self: Any, context: Any, instance: Any) -> None:
+    client, server = self.reportclient, instance.uuid
+    found = client.get_allocs_for_consumer(context, server)
+    for provider in set(found['allocations']) - {instance.node}:
+        client.remove_provider_tree_from_instance_allocation(
+            context, server, provider
+        )
 
 
 @_refusal_of('rebuild_instance')
