@@ -11,12 +11,13 @@ all handlers, because it forwards a build to another host before any other
 class handles the message. DropsStaleMessages comes after them, because most of
 its methods call Nova's handlers directly: a handler of a later class would be
 bypassed. UnsupportedOperations therefore precedes DropsStaleMessages, so that
-it can refuse a rebuild or a rescue before Nova handles it. RepeatedDeploys
-precedes it, too, because it puts a server back before its message would count
-as stale. PeriodicTasks overrides the power sync and the reclaim, and
-RefusedRebuilds and those after DropsStaleMessages only a step of Nova's build,
-rebuild, delete, shelving, unshelving or rescue, so their places among these
-classes do not matter.
+it can refuse a rebuild or a rescue before Nova handles it, and follows
+WaitingAttachments, because Cinder is told of a refusal. RepeatedDeploys
+precedes DropsStaleMessages, too, because it puts a server back before its
+message would count as stale. PeriodicTasks overrides the power sync and the
+reclaim, and RefusedRebuilds and those after DropsStaleMessages only a step of
+Nova's build, rebuild, delete, shelving, unshelving or rescue, so their places
+among these classes do not matter.
 
 Importing this module freezes the intervals of Nova's periodic tasks, so it
 must be imported after the configuration was read; entry points name it as a
@@ -39,6 +40,7 @@ from ironic_compute import compat
 from ironic_compute.driver.config_drive_hooks import load_hooks
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.manager import allocation_deletes, volume_deletes
+from ironic_compute.manager.attachments import WaitingAttachments
 from ironic_compute.manager.build_forwarding import ForwardsBuilds
 from ironic_compute.manager.confirmed_rpcapi import ConfirmedComputeAPI
 from ironic_compute.manager.deletes import RepeatedDeletes
@@ -54,7 +56,6 @@ from ironic_compute.manager.shelving import RepeatedShelving
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
 from ironic_compute.ownership import peer_endpoints
-from ironic_compute.paths.repeated_requests import waiting_at_most
 from ironic_compute.recovery.decisions import is_active, is_deploy_started
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.in_progress import InProgress, wait_until_idle
@@ -99,6 +100,7 @@ def _make_driver_loadable() -> str:
 class IronicComputeManager(
     ForwardsBuilds,
     PeriodicTasks,
+    WaitingAttachments,
     UnsupportedOperations,
     RefusedRebuilds,
     RepeatedDeploys,
@@ -398,14 +400,6 @@ class IronicComputeManager(
         # A delete that was requested meanwhile is not overwritten.
         instance.save(expected_task_state=[former])
         return True
-
-    def attach_interface(self, context: Any, **request: Any) -> Any:
-        """Attach a port while nova-api waits for the answer of this call.
-
-        Otherwise it might be attached after nova-api has said that it is not.
-        """
-        with waiting_at_most(CONF.rpc_response_timeout / 2):
-            return super().attach_interface(context, **request)
 
     def has_active_node(self, instance: Any) -> bool:
         """Return whether the node of a server is active; reads Ironic."""

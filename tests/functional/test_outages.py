@@ -164,7 +164,38 @@ class PlacementRefusesTest(pool.PoolTestCase):
 
 
 class CinderRefusesTest(pool.PoolTestCase):
-    """Cinder refuses connections while a server is deleted."""
+    """Cinder refuses connections after nova-api has accepted a request."""
+
+    def _refuse(self, *requests: str) -> list[Exception]:
+        """Refuse the next one of these requests; return what is to come."""
+        failures: list[Exception] = [
+            exception.CinderConnectionFailed(reason='refused')
+        ]
+        for name in requests:
+            request: Any = getattr(cinder.API, name)
+            answer = functools.partial(
+                _fail_or_answer, failures, request.side_effect
+            )
+            self.addCleanup(
+                setattr, request, 'side_effect', request.side_effect
+            )
+            request.side_effect = answer
+        return failures
+
+    def _refuse_after(self, last: str, *requests: str) -> list[Any]:
+        """Refuse the next request after the last one of nova-api."""
+        refused: list[Any] = []
+        request: Any = getattr(cinder.API, last)
+        answer = request.side_effect
+
+        def answer_and_refuse(*args: Any, **kwargs: Any) -> Any:
+            found = answer(*args, **kwargs)
+            request.side_effect = answer
+            refused.append(self._refuse(*requests))
+            return found
+
+        request.side_effect = answer_and_refuse
+        return refused
 
     def test_delete_ends_when_cinder_has_freed_the_volumes(self) -> None:
         """Nova only logs a refusal; its user could not use the volume."""
@@ -175,21 +206,64 @@ class CinderRefusesTest(pool.PoolTestCase):
         server = self._wait_for_state_change(
             self.api.post_server({'server': request}), 'ACTIVE'
         )
-        request_to_cinder: Any = cinder.API.attachment_delete
-        answer = request_to_cinder.side_effect
-        failures = [exception.CinderConnectionFailed(reason='refused')]
-
-        def refuse_or_answer(*args: Any) -> Any:
-            if failures:
-                raise failures.pop()
-            return answer(*args)
-
-        request_to_cinder.side_effect = refuse_or_answer
+        failures = self._refuse('attachment_delete')
         self.delete(server)
         self.assertEqual([], failures)
-        self.assertEqual(
-            [], self.cinder.attachment_ids_for_instance(server['id'])
+        self.assertEqual([], self._attachments(server))
+
+    def test_volumes_come_and_go_when_cinder_answers(self) -> None:
+        """Otherwise the volume would be reserved, or detaching, for ever."""
+        self.ironic.connectors = [
+            {'type': 'iqn', 'connector_id': 'iqn.one'},
+            {'type': 'ip', 'connector_id': '192.0.2.9'},
+        ]
+        self.ironic.storage_interface = 'external'
+        server = self.boot(self.flavor)
+        # Nova's manager compares it with the host of the server.
+        self.flags(host=self._row_of(server).host)
+        refused = self._refuse_after(
+            'attachment_create', 'get', 'attachment_update'
         )
+        body = {'volumeAttachment': {'volumeId': base.VOLUME_ID}}
+        self.api.post_server_volume(server['id'], body)
+        self.until(lambda: refused == [[]], 'one request refused')
+        attached = self.cinder.volume_to_attachment[base.VOLUME_ID]
+        self.until(
+            lambda: any(one['connector'] for one in attached.values()),
+            'the volume attached',
+        )
+        self._wait_for_events(server, 'Success')
+        refused = self._refuse_after(
+            'begin_detaching', 'get', 'attachment_delete'
+        )
+        self.api.delete_server_volume(server['id'], base.VOLUME_ID)
+        self.until(lambda: refused == [[]], 'one request refused')
+        self._wait_for_events(server, 'Success')
+        self.assertEqual([], self._attachments(server))
+        self.assertEqual([], self.api.get_server_volumes(server['id']))
+
+    def _wait_for_events(self, server: Any, result: str) -> None:
+        def is_so() -> bool:
+            found = [event['result'] for event in self.last_events(server)]
+            return bool(found) and set(found) == {result}
+
+        self.until(is_so, f'its events are {result}')
+
+    def _attachments(self, server: Any) -> list[str]:
+        return list(self.cinder.attachment_ids_for_instance(server['id']))
+
+    def _row_of(self, server: Any) -> Any:
+        return objects.Instance.get_by_uuid(
+            nova_context.get_admin_context(), server['id']
+        )
+
+
+def _fail_or_answer(
+    failures: list[Exception], answer: Any, *args: Any, **kwargs: Any
+) -> Any:
+    if failures:
+        raise failures.pop()
+    return answer(*args, **kwargs)
 
 
 class NeutronRefusesTest(pool.PoolTestCase):

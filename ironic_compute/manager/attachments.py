@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attachments of ports and volumes: how long a request waits for a service.
+
+nova-api waits for the answer of a request to attach a port. It does not wait
+for that of a request to attach or detach a volume, which begins only when
+Cinder answers: Nova would end it half-way. The volume would stay "reserved" or
+"detaching" for ever, and its user could neither repeat nor undo the request.
+
+Importing this module imports Nova's manager; see ``compute_manager``.
+"""
+
+from typing import Any
+
+import nova.conf
+from nova.compute import manager as nova_manager
+
+from hashring.clock import Clock
+from ironic_compute.manager.retries import has_no_answer, retried
+from ironic_compute.paths.repeated_requests import waiting_at_most
+
+CONF = nova.conf.CONF
+
+
+class WaitingAttachments(nova_manager.ComputeManager):
+    """Nova's ComputeManager; it attaches and detaches when services answer."""
+
+    clock: Clock
+    volume_api: Any
+
+    def attach_interface(self, context: Any, **request: Any) -> Any:
+        """Attach a port while nova-api waits for the answer of this call.
+
+        Otherwise the port might be attached after nova-api has told its user
+        that it is not.
+        """
+        with waiting_at_most(CONF.rpc_response_timeout / 2):
+            return super().attach_interface(context, **request)
+
+    def attach_volume(self, context: Any, instance: Any, bdm: Any) -> Any:
+        """Attach a volume when Cinder answers."""
+        self._wait_for_cinder(context, instance, bdm.volume_id)
+        return super().attach_volume(context, instance, bdm)
+
+    def detach_volume(
+        self, context: Any, volume_id: Any, instance: Any, attachment_id: Any
+    ) -> Any:
+        """Detach a volume, or refuse that, when Cinder answers."""
+        self._wait_for_cinder(context, instance, volume_id)
+        return super().detach_volume(
+            context, volume_id, instance, attachment_id
+        )
+
+    @retried(
+        'A volume of server %(server)s is attached or detached when Cinder '
+        'answers: %(error)s',
+        has_no_answer,
+    )
+    def _wait_for_cinder(
+        self, context: Any, instance: Any, volume: str
+    ) -> None:
+        """Read a volume; block until Cinder answers.
+
+        The thread has no lock meanwhile, so the server can be used.
+        """
+        try:
+            self.volume_api.get(context, volume)
+        except Exception as exc:
+            # An answer, such as that there is no volume, is left to Nova.
+            if has_no_answer(exc):
+                raise

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A volume is attached or detached when Cinder answers."""
+
+import types
+from typing import Any
+
+import pytest
+from cinderclient import exceptions as cinder_exceptions
+from nova import exception as nova_exception
+from nova.compute import manager as nova_manager
+
+from ironic_compute.manager.attachments import WaitingAttachments
+from tests.fakes.clock import ManualClock
+
+_AWAY = nova_exception.CinderConnectionFailed(reason='refused')
+_SERVER = types.SimpleNamespace(uuid='s1')
+
+
+class _Cinder:
+    """Cinder, whose first answers are errors."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+
+    def get(self, context: Any, volume: str) -> None:
+        """Return a volume."""
+        assert volume == 'v1'
+        if self.failures:
+            raise self.failures.pop(0)
+
+
+def _manager(monkeypatch: pytest.MonkeyPatch, *failures: Exception) -> Any:
+    """Return a manager; Nova's own handlers note when they are called."""
+    manager: Any = object.__new__(WaitingAttachments)
+    manager.clock = ManualClock()
+    manager.volume_api = _Cinder(*failures)
+    manager.done = []
+    begun_s = manager.clock.now_s()
+
+    def handle(self: Any, context: Any, *request: Any) -> None:
+        self.done.append((request, self.clock.now_s() - begun_s))
+
+    for name in ('attach_volume', 'detach_volume'):
+        monkeypatch.setattr(nova_manager.ComputeManager, name, handle)
+    return manager
+
+
+def test_volume_is_attached_when_cinder_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova would leave the volume reserved for ever."""
+    bdm = types.SimpleNamespace(volume_id='v1')
+    proxy_error = cinder_exceptions.ClientException(504, 'no server')
+    manager = _manager(monkeypatch, _AWAY, proxy_error)
+    manager.attach_volume(None, instance=_SERVER, bdm=bdm)
+    assert manager.done == [((_SERVER, bdm), 20.0)]
+
+
+@pytest.mark.parametrize(
+    'error',
+    [
+        nova_exception.VolumeNotFound(volume_id='v1'),
+        cinder_exceptions.ClientException(500, 'no driver'),
+    ],
+)
+def test_what_cinder_answers_is_left_to_nova(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message of a detach may come twice, or for a deleted volume."""
+    manager = _manager(monkeypatch, _AWAY, error)
+    manager.detach_volume(
+        None, volume_id='v1', instance=_SERVER, attachment_id='a1'
+    )
+    assert manager.done == [(('v1', _SERVER, 'a1'), 10.0)]
