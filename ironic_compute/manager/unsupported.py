@@ -28,6 +28,7 @@ from nova.compute import utils as compute_utils
 from hashring.clock import Clock
 from ironic_compute.manager import stale_messages
 from ironic_compute.manager.newer_tasks import keeping_newer_tasks
+from ironic_compute.manager.refused_rebuilds import restore_image
 from ironic_compute.manager.retries import after, retried
 
 # The reasons by the method of Nova's manager. The manual repeats each one.
@@ -178,6 +179,7 @@ def rebuild_request(
     return {**dict(zip(_REBUILD_ARGS, args, strict=False)), **kwargs}
 
 
+_REBUILDING = frozenset({task_states.REBUILDING})
 _retried_in_placement = retried(
     'What was allocated for a refused move of server %(server)s is freed when '
     'Placement answers: %(error)s',
@@ -282,7 +284,34 @@ class UnsupportedOperations:
             context, instance, request['bdms']
         ):
             return _refuse_reimage(self, context, instance, request)
+        image = request['image_ref']
+        error = image and self._find_image_error(context, instance, image)
+        if error:
+            return _refuse_image(self, context, instance, request, error)
         return parent(context, instance, *args, **kwargs)
+
+    def _find_image_error(
+        self, context: Any, instance: Any, image: str
+    ) -> Exception | None:
+        """Return why a rebuild has no image; None if it has, or is not due.
+
+        Nova reads the image, too, but if that fails, it leaves a server whose
+        disk is as it was with the new image in its record.
+        """
+        try:
+            self._read_image(context, instance, image)
+        except Exception as exc:
+            is_due = stale_messages.is_due(instance, _REBUILDING, self.clock)
+            return exc if is_due and instance.image_ref == image else None
+        return None
+
+    @retried(
+        'The rebuild of server %(server)s begins when Glance answers: '
+        '%(error)s',
+        after(nova_exception.GlanceConnectionFailed),
+    )
+    def _read_image(self, context: Any, instance: Any, image: str) -> None:
+        self.image_api.get(context, image)
 
     # Volumes and shares of a running server
 
@@ -401,6 +430,25 @@ def _refuse_reimage(
     """Refuse a rebuild, and restore the metadata of the present image."""
     _restore_metadata(instance, request)
     raise nova_exception.NovaException(REASONS['rebuild_instance'])
+
+
+@_refusal_of('rebuild_instance')
+def _refuse_image(
+    self: Any,
+    context: Any,
+    instance: Any,
+    request: Mapping[str, Any],
+    reason: Exception,
+) -> None:
+    """Refuse a rebuild without an image, and restore the present image.
+
+    It may have been deleted since nova-api has read it.
+    """
+    restore_image(
+        instance, request['orig_image_ref'], request['orig_sys_metadata']
+    )
+    instance.save(expected_task_state=[task_states.REBUILDING])
+    raise reason
 
 
 def _restore_metadata(instance: Any, request: Mapping[str, Any]) -> None:

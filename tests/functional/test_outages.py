@@ -28,6 +28,7 @@ from tests.functional import base, neutron, pool
 
 # Nova's own client would try for 3.5 s.
 _REFUSED_S = 8.0
+_OTHER_IMAGE = '76fa36fc-c930-4bf3-8c8a-ea2a2420deb6'
 # A busy machine may need longer than the refusals last.
 _WAIT_S = 60.0
 
@@ -256,6 +257,45 @@ class CinderRefusesTest(pool.PoolTestCase):
         return objects.Instance.get_by_uuid(
             nova_context.get_admin_context(), server['id']
         )
+
+
+class GlanceRefusesTest(pool.PoolTestCase):
+    """Glance fails after nova-api has accepted a rebuild."""
+
+    def _rebuild(self, *failures: Exception) -> Mapping[str, Any]:
+        """Rebuild a server with another image; return it afterwards.
+
+        :param failures: what the reads of the worker end with at first
+        """
+        server = self.boot(self.flavor)
+        left = list(failures)
+        for host in self.workers:
+            client: Any = self.manager(host).image_api
+            client.get = functools.partial(_fail_or_answer, left, client.get)
+        self.action(server, 'rebuild', {'imageRef': _OTHER_IMAGE})
+        self.until(lambda: not left, 'Glance has failed')
+        self._wait_for_server_parameter(
+            server, {'OS-EXT-STS:task_state': None}
+        )
+        return dict(self.api.get_server(server['id']))
+
+    def _rebuilds_count(self) -> int:
+        return sum(call[0] == 'rebuild' for call in self.ironic.calls)
+
+    def test_rebuild_begins_when_glance_answers(self) -> None:
+        """Nova would end it, and show the new image."""
+        away = exception.GlanceConnectionFailed(server='g', reason='refused')
+        server = self._rebuild(away)
+        self.assertEqual('ACTIVE', server['status'])
+        self.assertEqual(_OTHER_IMAGE, server['image']['id'])
+        self.assertEqual(1, self._rebuilds_count())
+
+    def test_rebuild_with_a_deleted_image_changes_nothing(self) -> None:
+        """The disk has the former image, and Nova shows it."""
+        server = self._rebuild(exception.ImageNotFound(image_id=_OTHER_IMAGE))
+        self.assertEqual('ACTIVE', server['status'])
+        self.assertEqual(base.IMAGE_ID, server['image']['id'])
+        self.assertEqual(0, self._rebuilds_count())
 
 
 def _fail_or_answer(
