@@ -23,11 +23,11 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from hashring.ring import Host
-from ironic_compute import delivery
+from ironic_compute import delivery, errors
 from ironic_compute.manager import stale_messages
 from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.failed_unshelves import is_shelved
-from ironic_compute.manager.retries import retried, while_kept
+from ironic_compute.manager.retries import after, retried, while_kept
 from ironic_compute.manager.unsupported import rebuild_request
 from ironic_compute.nodes import records
 from ironic_compute.recovery.decisions import (
@@ -108,7 +108,25 @@ class RepeatedDeploys(BuildMessages):
             self._prepare(context, instance, self._restart_rebuild, image)
             if image and instance.image_ref != image:
                 return stale_messages.drop('rebuild_instance', instance)
+            self._wait_for_ironic(context, instance)
             return super().rebuild_instance(context, instance, *args, **kwargs)
+
+    @retried(
+        'The rebuild of server %(server)s begins when Ironic answers: '
+        '%(error)s',
+        after(errors.IronicUnavailable),
+    )
+    def _wait_for_ironic(self, context: Any, instance: Any) -> None:
+        """Read the node of a server; block until Ironic answers.
+
+        Nova would put a server to ERROR whose disk is as it was.
+        """
+        try:
+            self._components.client.read_node_of_instance(instance.uuid)
+        except errors.IronicComputeError as exc:
+            # Any other error is an answer, and left to the driver.
+            if isinstance(exc, errors.IronicUnavailable):
+                raise
 
     def unshelve_instance(
         self,

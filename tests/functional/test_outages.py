@@ -19,6 +19,7 @@ from nova.compute import task_states, vm_states
 from nova.volume import cinder
 
 from hashring.clock import SystemClock
+from ironic_compute import errors
 from ironic_compute.gate import LeaseGate
 from ironic_compute.paths.path_health import NEUTRON, PathHealth
 from ironic_compute.paths.repeated_requests import RepeatedRequests
@@ -304,6 +305,28 @@ def _fail_or_answer(
     if failures:
         raise failures.pop()
     return answer(*args, **kwargs)
+
+
+class IronicRefusesTest(pool.PoolTestCase):
+    """Ironic is away for longer than a request is repeated."""
+
+    def test_rebuild_begins_when_ironic_answers(self) -> None:
+        """Nova would put the server to ERROR, with the new image."""
+        server = self.boot(self.flavor)
+        self.flags(api_max_retries=1, api_retry_interval=1, group='ironic')
+        left: list[Exception] = [errors.IronicUnavailable('no answer')] * 3
+        ironic: Any = self.ironic
+        ironic.read_node_of_instance = functools.partial(
+            _fail_or_answer, left, ironic.read_node_of_instance
+        )
+        self.action(server, 'rebuild', {'imageRef': _OTHER_IMAGE})
+        self.until(lambda: not left, 'Ironic was away', timeout_s=_WAIT_S)
+        self._wait_for_server_parameter(
+            server, {'OS-EXT-STS:task_state': None}
+        )
+        shown = self.api.get_server(server['id'])
+        self.assertEqual('ACTIVE', shown['status'])
+        self.assertIn('rebuild', [call[0] for call in self.ironic.calls])
 
 
 class NeutronRefusesTest(pool.PoolTestCase):

@@ -11,6 +11,7 @@ from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
 from nova.compute import task_states, vm_states
 
+from ironic_compute import errors
 from ironic_compute.delivery import Delivery
 from ironic_compute.manager.repeated_deploys import RepeatedDeploys
 from ironic_compute.nodes import records
@@ -43,12 +44,19 @@ class _Manager(RepeatedDeploys):
         self.in_progress = InProgress()
         self.is_begun = is_begun
         self.nodes = ['n1']
+        self.failures: list[Exception] = []
+        self._components: Any = types.SimpleNamespace(client=self)
         self.done: list[str] = []
         self.reportclient = types.SimpleNamespace(
             delete_allocation_for_instance=lambda context, server, force: (
                 self.done.append('released')
             )
         )
+
+    def read_node_of_instance(self, server: str) -> None:
+        """Read the node of a server, as the client of Ironic does."""
+        if self.failures:
+            raise self.failures.pop(0)
 
     def is_rebuild_begun(self, instance: Any) -> bool:
         return self.is_begun
@@ -102,6 +110,18 @@ def _rebuild(
     with delivery.handled():
         manager.rebuild_instance(None, server, 'old', 'new')
     return manager.done
+
+
+def test_rebuild_begins_when_ironic_answers() -> None:
+    """A refusal is an answer, and left to the driver."""
+    manager = _Manager()
+    away = errors.IronicUnavailable('no answer')
+    manager.failures = [away, away, errors.IronicForbidden('no right')]
+    begun_s = manager.clock.now_s()
+    server = _rebuilding(task_state=task_states.REBUILDING)
+    assert _rebuild(manager, server) == ['served rebuilding']
+    assert manager.failures == []
+    assert manager.clock.now_s() - begun_s == 20.0
 
 
 def test_redelivered_rebuild_begins_anew() -> None:
