@@ -14,7 +14,11 @@ release of tooz drops or renames it.
 from collections.abc import Mapping
 from typing import Any
 
+from oslo_log import log as logging
+
 from hashring.adapter import Adapter
+
+LOG = logging.getLogger(__name__)
 
 
 class MemcachedAdapter(Adapter):
@@ -24,5 +28,11 @@ class MemcachedAdapter(Adapter):
         self, group: bytes, record: Mapping[str, Any] | None
     ) -> None:
         self._driver.heartbeat()
+        try:
+            self._keep_listed(group)
+        except Exception as exc:  # The lease does not depend on the list.
+            LOG.debug('Could not keep the group listed: %(why)r', {'why': exc})
+
+    def _keep_listed(self, group: bytes) -> None:
         if group not in self._driver.get_groups().get():
             self._driver._add_group_to_group_list(group)

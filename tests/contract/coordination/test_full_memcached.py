@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from pymemcache.client.base import Client  # type: ignore[import-untyped]
+from pymemcache.exceptions import (  # type: ignore[import-untyped]
+    MemcacheServerError,
+)
 
 from hashring.clock import SystemClock
 from hashring.group import Member
@@ -20,12 +23,19 @@ HOST = Host('c1')
 MEMCACHED = KINDS['memcached']
 # memcached keeps items of similar sizes together, and drops one of these.
 ITEMS_COUNT, ITEM_BYTES, MEMORY_MIB = 120_000, (1, 20, 45), 2
+# A name with which the list of groups has a size that no other item has.
+LONG_NAME = 'p' * 150
 # Items that were written in the last seconds are not dropped.
 PAUSE_S, ROUNDS_COUNT = 0.5, 20
 
 pytestmark = pytest.mark.skipif(
     not MEMCACHED.installed(), reason='memcached is not installed'
 )
+
+
+def _refusing(folder: pathlib.Path, port: int) -> Sequence[str]:
+    """Return the command of a server that drops nothing, and takes no more."""
+    return (*_small(folder, port), '-M')
 
 
 def _small(folder: pathlib.Path, port: int) -> Sequence[str]:
@@ -76,3 +86,34 @@ def test_group_that_was_dropped_from_the_list_is_added(
     assert read_pools(server.url, term_s=15.0) == {}
     group.heartbeat()
     assert read_pools(server.url, term_s=15.0) == {'pool': (me,)}
+
+
+def test_lease_is_renewed_though_the_group_cannot_be_listed(
+    tmp_path: pathlib.Path,
+) -> None:
+    """A server that is full refuses the list, and takes smaller items."""
+    server = Server(
+        dataclasses.replace(MEMCACHED, command=_refusing), tmp_path
+    )
+    server.start()
+    try:
+        _heartbeat_without_list(server)
+    finally:
+        server.stop()
+
+
+def _heartbeat_without_list(server: Server) -> None:
+    boot = new_boot()
+    group = Membership(server.url, LONG_NAME, HOST, boot, term_s=15.0)
+    me = Member(HOST, boot, marks=())
+    persist(group.connect)
+    group.join(me)
+    client = Client(('127.0.0.1', server.port))
+    client.delete('_TOOZ_GROUP_LIST', noreply=False)
+    for size_bytes in range(len(LONG_NAME), len(LONG_NAME) + 80, 20):
+        with pytest.raises(MemcacheServerError, match='out of memory'):
+            for number in range(ITEMS_COUNT):
+                key = f'key-{size_bytes}-{number}'
+                client.set(key, bytes(size_bytes), noreply=False)
+    group.heartbeat()
+    assert group.members() == (me,)
