@@ -322,11 +322,13 @@ def check_others_are_up(host: Host, members: Iterable[Member]) -> None:
     :raises NovaRefused: no other one is, or the host is of another pool
     """
     members = tuple(members)
-    if host not in all_hosts(members):
+    hosts = all_hosts(members)
+    if host not in hosts:
         raise NovaRefused(
             f'Host {host} is no host of this pool, which has: '
-            f'{", ".join(all_hosts(members))}. For a host of another pool, '
-            f'run the command with the nova.conf of its own pool'
+            f'{", ".join(hosts) or "none, as no daemon of it is up"}. For a '
+            f'host of another pool, run the command with the nova.conf of its '
+            f'own pool'
         )
     if all(member.home == host for member in members):
         raise NovaRefused(

@@ -195,8 +195,10 @@ def test_last_daemon_is_not_retired() -> None:
 def test_host_of_another_pool_is_not_retired() -> None:
     """Who is up in its own pool is not known here."""
     members = [Member(Host('c2'), Boot('2')), Member(Host('c3'), Boot('3'))]
-    with pytest.raises(NovaRefused, match='no host of this pool, which has'):
+    with pytest.raises(NovaRefused, match='this pool, which has: c2, c3'):
         drain.check_others_are_up(C1, members)
+    with pytest.raises(NovaRefused, match='which has: none, as no daemon'):
+        drain.check_others_are_up(C1, [])
 
 
 def test_undrain_says_whether_the_host_is_enabled() -> None:
