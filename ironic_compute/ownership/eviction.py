@@ -81,6 +81,10 @@ class Refused(errors.IronicComputeError):
     """A node is not evicted now; the message says why, and what to do."""
 
 
+class NotPinned(Refused):
+    """A server has moved, and its node follows it, maybe without its pin."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Terms:
     """What differs between evictions.
@@ -147,6 +151,8 @@ class Evictor:
 
         :param cause: why, for the journal and for other operators
         :returns: the server
+        :raises NotPinned: the server has moved; whether its node has the pin
+            of ``terms`` is not known
         :raises Refused: nothing was written; the message says why
         """
         server = self._read_server_on(node)
@@ -157,7 +163,7 @@ class Evictor:
             self._marked(server, target, cause),
             self._lock_server(server),
         ):
-            self._evict(node, server, target, terms)
+            error = self._evict(node, server, target, terms)
         self._moves.add(
             Kind.EVICT,
             cause,
@@ -178,6 +184,8 @@ class Evictor:
             },
         )
         self._tell(node, server, target)
+        if error is not None and terms.pin is not None:
+            raise _not_pinned(node, server, target) from error
         return server
 
     def check(self, node: NodeId, target: Host, terms: Terms = _USUAL) -> str:
@@ -239,7 +247,11 @@ class Evictor:
 
     def _evict(
         self, node: NodeId, server: str, target: Host, terms: Terms
-    ) -> None:
+    ) -> Exception | None:
+        """Move a server and its node; the recovery repeats the latter.
+
+        :returns: why it is not known whether the row of the node was written
+        """
         with self._held_nodes.locked_row(node) as row, without_waiting():
             service_id = self.check_target(target, terms)
             found = self._find(node, server, target, row, terms)
@@ -257,6 +269,8 @@ class Evictor:
                     'its server is; trying again later: %(error)s',
                     {'node': node, 'host': target, 'error': exc},
                 )
+                return exc
+        return None
 
     def check_target(self, target: Host, terms: Terms = _USUAL) -> int:
         """Check that another host can serve a server of this host now.
@@ -449,6 +463,14 @@ def no_lease() -> Refused:
     """Return the refusal of a request while the lease is not in force."""
     return Refused(
         'The daemon has lost the coordination backend for a moment; try again'
+    )
+
+
+def _not_pinned(node: NodeId, server: str, target: Host) -> NotPinned:
+    return NotPinned(
+        f'Server {server} has moved to host {target}, and node {node} follows '
+        f'it, but may not be pinned, because Nova did not say that its record '
+        f'was written; run the command again in a minute'
     )
 
 

@@ -184,15 +184,7 @@ class NodeMoves:
         if is_dry_run:
             return self._evictor.check(node, pin.host, terms)
         cause = Cause(Reason.PIN, pin.by)
-        server = self._evictor.evict(node, pin.host, terms, cause=cause)
-        if self._held_nodes.row(node) is not None:
-            raise Refused(
-                f'Server {server} has moved to host {pin.host}, and node '
-                f'{node} follows it, but may not be pinned, because Nova did '
-                f'not say that its record was written; run the command again '
-                f'in a minute'
-            )
-        return server
+        return self._evictor.evict(node, pin.host, terms, cause=cause)
 
     def unpin(self, node: NodeId) -> UnpinResult:
         """Remove the pin of a node; the ring decides its host again."""
