@@ -22,15 +22,11 @@ from oslo_log import log as logging
 from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.batching import paced_chunks, run_isolated
-from ironic_compute.feed import notifications
 from ironic_compute.feed.audit_schedule import AuditSchedule
 from ironic_compute.feed.concurrent_reads import ConcurrentReads, RecordedReads
 from ironic_compute.feed.delivered import Delivered
-from ironic_compute.feed.notifications import (
-    NodeEvents,
-    Quality,
-    new_listener,
-)
+from ironic_compute.feed.listening import Listening, NewListener
+from ironic_compute.feed.notifications import Quality, new_listener
 from ironic_compute.feed.outage import Outage
 from ironic_compute.feed.paced_list import list_nodes
 from ironic_compute.feed.read_queue import ReadQueue
@@ -38,22 +34,17 @@ from ironic_compute.feed.redelivery import Redelivery
 from ironic_compute.feed.shared_reads import Heard, ReadsAlone, SharedReads
 from ironic_compute.feed.sink import Sink
 from ironic_compute.feed.watermark import Watermark
-from ironic_compute.ironic_api import timestamps
 from ironic_compute.ironic_api.reader import IronicReader
-from ironic_compute.loop_thread import LoopThread, NewLoop
+from ironic_compute.loop_thread import Loop, LoopThread, NewLoop
 from ironic_compute.nodes.changes_read import ChangesRead, fingerprint
 from ironic_compute.nodes.listed_nodes import ListPart, ToldLists
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
-_RETRY_LISTENER_S = 30.0
 # A told list that shows more held nodes otherwise is not used: one list costs
 # Ironic less than so many reads.
 _DIFFERING_MAX = 100
-# Seconds in which a listener skips the old notifications in its queue. They
-# come at thousands a second; the nodes of later ones are read.
-_SKIP_OLD_S = 120.0
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -75,13 +66,12 @@ class NodeFeed:
     _clock: Clock
     _host: str
     _new_loop: NewLoop = LoopThread
-    _new_listener: Callable[[Any, str, NodeEvents], Any] = new_listener
+    _new_listener: NewListener = new_listener
     _shared: SharedReads = attrs.field(factory=ReadsAlone)
 
     def __attrs_post_init__(self) -> None:
         self._options = self._conf.ironic_compute
         self._interval_s = float(self._options.delta_interval_s)
-        self._is_stopped = False
         self._read_queue = ReadQueue(self._read, self._new_loop)
         self._watermark = Watermark(self._clock)
         self._concurrent_reads = ConcurrentReads()
@@ -101,37 +91,39 @@ class NodeFeed:
             self._shared.is_reader,
             self._host,
         )
-        self._listener: Any = None
-        self._listen_since_s = 0.0
-        self._has_warned = False
-        self._make_loops()
+        self._make_sources()
 
-    def _make_loops(self) -> None:
+    def _make_sources(self) -> None:
         self._audit_loop = self._new_loop('audit', self._try_audit, 0.0)
         self._delta_loop = self._new_loop(
             'delta', self._try_delta, self._interval_s
         )
-        self._loops = [self._audit_loop, self._delta_loop]
+        self._sources: list[Loop | Listening] = [
+            self._audit_loop,
+            self._delta_loop,
+        ]
         if self._options.use_notifications:
-            self._loops.append(
-                self._new_loop('notifications', self._try_listen, 0.0)
+            listening = Listening(
+                self._conf,
+                self._clock,
+                self._host,
+                self._accept_notification,
+                self._new_loop,
+                self._new_listener,
             )
+            self._sources.append(listening)
 
     def start(self) -> None:
         """Start the threads of the feed; the audit reads all nodes first."""
-        self._listen_since_s = self._clock.wall_s() - timestamps.SKEW_S
         self._read_queue.start()
-        for loop in self._loops:
-            loop.start()
+        for source in self._sources:
+            source.start()
 
     def stop(self) -> None:
         """Stop reading. A read in progress is still delivered."""
-        self._is_stopped = True
-        for loop in self._loops:
-            loop.stop()
+        for source in self._sources:
+            source.stop()
         self._read_queue.stop()
-        if self._listener is not None:
-            self._listener.stop()
 
     # One node
 
@@ -464,36 +456,3 @@ class NodeFeed:
             return False
         self._outage.note_success(read)
         return True
-
-    # Notifications
-
-    def _try_listen(self) -> float | None:
-        """Start to listen; return the seconds until the next try, if any."""
-        try:
-            self._listen()
-        except Exception as exc:
-            LOG.log(
-                logging.DEBUG if self._has_warned else logging.WARNING,
-                "Could not listen to Ironic's notifications and will try "
-                'again; changes are seen through the delta list: %(error)s',
-                {'error': exc},
-            )
-            self._has_warned = True
-            return _RETRY_LISTENER_S
-        return None
-
-    def _listen(self) -> None:
-        """Start the notification listener; blocks while the broker is away."""
-        skip_until_s = self._clock.now_s() + _SKIP_OLD_S
-        events = NodeEvents(
-            self._accept_notification,
-            self._listen_since_s,
-            lambda: self._clock.now_s() < skip_until_s,
-        )
-        listener = self._new_listener(self._conf, self._host, events)
-        listener.start(override_pool_size=notifications.LISTENER_THREADS)
-        # Assigned only now, because stop() of a listener whose start() has
-        # not returned would block as well.
-        self._listener = listener
-        if self._is_stopped:
-            listener.stop()
