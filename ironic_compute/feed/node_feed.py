@@ -12,7 +12,6 @@ without one, and an outage of Ironic is logged once. Each worker has one feed,
 with threads of its own.
 """
 
-import collections
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +22,11 @@ from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.batching import paced_chunks, run_isolated
 from ironic_compute.feed.audit_schedule import AuditSchedule
-from ironic_compute.feed.concurrent_reads import ConcurrentReads, RecordedReads
+from ironic_compute.feed.concurrent_reads import (
+    ConcurrentReads,
+    NewestFacts,
+    RecordedReads,
+)
 from ironic_compute.feed.delivered import Delivered
 from ironic_compute.feed.listening import Listening, NewListener
 from ironic_compute.feed.notifications import Quality, new_listener
@@ -235,6 +238,7 @@ class NodeFeed:
             # A later notification of this node lacks the shard, so its record
             # must not be delivered without a read.
             self._delivered.forget_node(node)
+            self._concurrent_reads.mark_left(node)
             self._outside_pool.add(node)
             self._call_sink(node, self._sink.node_left_pool, facts)
             return False
@@ -316,9 +320,12 @@ class NodeFeed:
         with self._concurrent_reads.record() as reads:
             listed = list_nodes(self._client, self._clock, is_first=is_first)
             self._shared.tell_all(began_s, listed)
-            nodes = {facts.uuid: facts for facts in listed}
-            newest = collections.ChainMap(reads.facts, nodes)
+            newest = NewestFacts(reads, listed)
             self._call_audit(self._sink.audit_nodes, newest)
+            # They may have been delivered just before a read found that they
+            # left, and no list of this pool would correct that.
+            for node in sorted(newest.left()):
+                self.request_read(node)
             # The list may have contained these nodes although they are gone,
             # and no later list would correct that.
             for node in frozenset(reads.missing):
@@ -433,8 +440,9 @@ class NodeFeed:
         :param reads: the single nodes read since the list was requested
         """
         node = facts.uuid
-        is_missing = node in reads.missing or self._sink.is_missing(node)
-        if is_missing or not self._delivered.accept_listed(facts):
+        is_gone = node in reads.missing or node in reads.left
+        is_unclear = is_gone or self._sink.is_missing(node)
+        if is_unclear or not self._delivered.accept_listed(facts):
             self.request_read(node)
             return
         # Deliver even if unchanged: another thread may have delivered a

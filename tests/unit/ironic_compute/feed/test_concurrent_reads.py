@@ -12,7 +12,7 @@ NEW = NodeFacts(N1, provision_state='active')
 
 
 def test_last_read_of_a_node_is_recorded() -> None:
-    """Facts and a 404 of the same node replace each other."""
+    """Facts, a 404 and another pool of the same node replace each other."""
     concurrent = ConcurrentReads()
     with concurrent.record() as reads:
         concurrent.add(OLD)
@@ -20,8 +20,16 @@ def test_last_read_of_a_node_is_recorded() -> None:
         assert (reads.facts, reads.missing) == ({N1: NEW}, set())
         concurrent.mark_missing(N1)
         assert (reads.facts, reads.missing) == ({}, {N1})
+        concurrent.mark_left(N1)
+        assert (reads.missing, reads.left) == (set(), {N1})
+        concurrent.mark_missing(N1)
+        assert (reads.missing, reads.left) == ({N1}, set())
         concurrent.add(OLD)
         assert (reads.facts, reads.missing) == ({N1: OLD}, set())
+        concurrent.mark_left(N1)
+        assert (reads.facts, reads.left) == ({}, {N1})
+        concurrent.add(NEW)
+        assert (reads.facts, reads.left) == ({N1: NEW}, set())
 
 
 def test_reads_outside_a_list_are_not_recorded() -> None:

@@ -275,6 +275,71 @@ def test_node_that_goes_during_a_delta_list_is_not_delivered(
     assert (sink.names(), sink.missing) == (['n2'], ['n1'])
 
 
+@pytest.mark.parametrize('returns', [False, True])
+def test_node_that_leaves_the_pool_during_an_audit(
+    conf, ironic, sink, returns
+):
+    """The list shows it as it was; another pool may have taken it by now.
+
+    It is read again after the audit, which may have delivered it just before
+    it left. A node of another pool that is not in the list needs no such read.
+    """
+    feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
+
+    def leave():
+        ironic.during_list = lambda: None
+        ironic.put('n3', shard='other')
+        ironic.put('n1', shard='other')
+        for node in ('n1', 'n3'):
+            feed._read(node)
+        if returns:
+            ironic.put('n1')
+            feed._read('n1')
+
+    ironic.during_list = leave
+    feed._audit()
+    assert [facts.uuid for facts in sink.left_pool] == ['n1', 'n3']
+    assert set(sink.audits[0]) == ({'n1', 'n2'} if returns else {'n2'})
+    ironic.reads.clear()
+    feed._read_queue.start()
+    threading.Event().wait(QUIET_S)
+    feed.stop()
+    assert ironic.reads == ([] if returns else ['n1'])
+
+
+def test_node_that_leaves_while_an_audit_is_processed(conf, ironic, sink):
+    """What is delivered is a live view of the list."""
+    feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
+    seen = []
+
+    def audit_nodes(nodes):
+        ironic.put('n1', shard='other')
+        feed._read('n1')
+        seen.extend((sorted(nodes), nodes.get('n1'), len(nodes)))
+
+    sink.audit_nodes = audit_nodes
+    feed._audit()
+    assert seen == [['n2'], None, 1]
+
+
+def test_node_that_leaves_the_pool_during_a_delta_list(conf, ironic, sink):
+    """No later delta list of this pool would contain it."""
+    feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
+
+    def leave():
+        ironic.put('n1', shard='other')
+        feed._read('n1')
+
+    ironic.during_delta = leave
+    feed._read_delta()
+    assert sink.names() == ['n2']
+    ironic.during_delta = lambda: None
+    feed._read_queue.start()
+    sink.wait(lambda: len(sink.left_pool) == 2)
+    feed.stop()
+    assert sink.names() == ['n2']
+
+
 def test_node_that_comes_back_during_a_list_is_delivered(conf, ironic, sink):
     """The last of several reads made during a list wins."""
     feed = NodeFeed(conf, ironic, sink, SystemClock(), host='h1')
