@@ -156,11 +156,15 @@ def retry_in_cinder(
     clock: Clock,
     log: Callable[[Exception], None],
 ) -> _Result:
-    """Send a request until Cinder answers; for ten minutes if it fails."""
-    return retry(
-        lambda: retry(request, clock, has_no_answer, log),
-        clock,
-        _has_failed_in_cinder,
-        log,
-        limit_s=_CINDER_S,
-    )
+    """Send a request until Cinder answers; for ten minutes if it fails.
+
+    The minutes count from the last time without an answer, because Cinder may
+    fail for a moment when it comes back.
+    """
+
+    def send() -> _Result:
+        return retry(
+            request, clock, _has_failed_in_cinder, log, limit_s=_CINDER_S
+        )
+
+    return retry(send, clock, has_no_answer, log)

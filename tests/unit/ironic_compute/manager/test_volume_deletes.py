@@ -90,6 +90,15 @@ def test_a_request_that_always_fails_is_given_up(
     assert manager.clock.now_s() - begun_s == 1200.0, 'two volumes'
 
 
+def test_failures_after_an_outage_are_repeated_as_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Cinder may fail for a moment when it comes back."""
+    cinder = _Cinder(*[_AWAY] * 200, _BROKEN)
+    _delete(cinder, monkeypatch)
+    assert cinder.done == ['v1', 'v3']
+
+
 def test_what_else_frees_a_volume_fails_at_once() -> None:
     """A build that fails for Cinder ends, and its user sees why."""
     manager = _manager(cinder := _Cinder(_AWAY))
