@@ -254,9 +254,7 @@ class UnsupportedOperations:
         found = client.get_allocs_for_consumer(context, holder)
         if not found['allocations']:
             return
-        if client.move_allocations(context, holder, instance.uuid) is None:
-            # Nova's client of Placement hides the error.
-            raise ksa_exceptions.ClientException('no answer')
+        _check_done(_move_allocations(client, context, holder, instance.uuid))
 
     @_reported
     def check_can_live_migrate_destination(
@@ -418,9 +416,32 @@ def _free_other_nodes(self: Any, context: Any, instance: Any) -> None:
     client, server = self.reportclient, instance.uuid
     found = client.get_allocs_for_consumer(context, server)
     for provider in set(found['allocations']) - {instance.node}:
-        client.remove_provider_tree_from_instance_allocation(
-            context, server, provider
+        _check_done(
+            client.remove_provider_tree_from_instance_allocation(
+                context, server, provider
+            )
         )
+
+
+def _move_allocations(
+    client: Any, context: Any, holder: str, server: str
+) -> bool | None:
+    """Give the allocations of a migration to its server.
+
+    :returns: whether that is done; None if Placement cannot be reached
+    """
+    try:
+        done: bool | None = client.move_allocations(context, holder, server)
+    except (LookupError, ValueError):
+        # A proxy has answered, and Nova has looked for Placement's own error.
+        return False
+    return done
+
+
+def _check_done(is_done: bool | None) -> None:
+    """Raise the error that Nova's client of Placement has hidden, if any."""
+    if not is_done:
+        raise ksa_exceptions.ClientException('it did not do what was asked')
 
 
 @_refusal_of('rebuild_instance')

@@ -3,7 +3,7 @@
 
 import json
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -23,12 +23,18 @@ _THERE = {'node-2': {'resources': {'CUSTOM_BAREMETAL': 1}}}
 class _Answer(types.SimpleNamespace):
     """An answer of Placement."""
 
+    headers: Mapping[str, str] = types.MappingProxyType({})
+
     def __bool__(self) -> bool:
         return bool(self.status_code < 400)
 
     def json(self) -> Any:
         """Return the body."""
         return json.loads(self.text)
+
+
+# What keystoneauth raises, or what it returns in place of Placement's answer.
+_Failure = Exception | _Answer | None
 
 
 def _answer(status: int, body: Any = None) -> _Answer:
@@ -44,7 +50,7 @@ class _Placement:
     def __init__(
         self,
         allocations: dict[str, Any],
-        *failures: Exception | None,
+        *failures: _Failure,
         carries_out: Callable[[str], bool] = lambda method: False,
     ) -> None:
         self.additional_headers: dict[str, str] = {}
@@ -56,9 +62,9 @@ class _Placement:
         failure = self._failures.pop(0) if self._failures else None
         if failure is None or self._carries_out(method):
             answer = act()
-        if failure is not None:
+        if isinstance(failure, Exception):
             raise failure
-        return answer
+        return answer if failure is None else failure
 
     def get(self, url: str, **arguments: Any) -> _Answer:
         """Return the allocations of a consumer."""
@@ -121,10 +127,19 @@ def _refuse_resize(placement: _Placement, server: Any) -> None:
 
 @pytest.mark.parametrize(
     'failures',
-    [(), (_AWAY,), (None, _AWAY), (None, None, _AWAY), (None, *[_AWAY] * 3)],
+    [
+        (),
+        (_AWAY,),
+        (None, _AWAY),
+        (None, None, _AWAY),
+        (None, *[_AWAY] * 3),
+        (None, None, None, _answer(503, {'errors': [{'code': 'x'}]})),
+        (None, None, None, _answer(503, {'error': 'no Keystone'})),
+        (None, None, None, _Answer(status_code=503, text='<html>')),
+    ],
 )
 def test_server_has_its_allocation_after_a_refused_resize(
-    failures: tuple[Exception | None, ...],
+    failures: tuple[_Failure, ...],
 ) -> None:
     """Otherwise its node would belong to the migration for ever."""
     placement = _Placement({'m1': _HERE, 's1': _THERE}, *failures)
@@ -150,10 +165,13 @@ def test_server_that_is_deleted_meanwhile_gets_no_allocation() -> None:
     assert placement.allocations == {}
 
 
+@pytest.mark.parametrize('failure', [_AWAY, _answer(503)])
 @pytest.mark.parametrize('at', range(4))
-def test_refused_evacuation_frees_the_other_node(at: int) -> None:
+def test_refused_evacuation_frees_the_other_node(
+    at: int, failure: _Failure
+) -> None:
     """Placement does not answer to one of the requests."""
-    placement = _Placement({'s1': {**_HERE, **_THERE}}, *[None] * at, _AWAY)
+    placement = _Placement({'s1': {**_HERE, **_THERE}}, *[None] * at, failure)
     manager = _Manager(placement)
     unsupported._free_other_nodes(manager, _CONTEXT, _server())
     assert placement.allocations == {'s1': _HERE}
