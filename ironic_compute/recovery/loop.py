@@ -65,6 +65,7 @@ class RecoveryLoop:
 
     def __attrs_post_init__(self) -> None:
         self._served_since_s = 0.0
+        self._was_served = True
         self._rechecked_at_s = 0.0
         self._lost_checked_at_s = -math.inf
         self._neglect_checked_at_s = -math.inf
@@ -106,14 +107,12 @@ class RecoveryLoop:
 
         While the gate is shut no check runs. The time for which RPC must have
         been served (``queue_s``), or a task must be unchanged, counts anew
-        after that, and after a failure of RabbitMQ, in which messages waited
-        however long it lasted.
+        from the first round after that, or after a failure of RabbitMQ, in
+        which messages waited however long it lasted.
         """
         now_s = self._clock.now_s()
         is_open = self._gate.is_open()
-        if not (is_open and self._reaches_rabbitmq()):
-            self._served_since_s = now_s
-            self._tasks.wait_anew()
+        self._note_service(now_s, is_open and self._reaches_rabbitmq())
         if not is_open:
             return _FIRST_ROUND_S
         is_requested = self._is_requested.is_set()
@@ -127,6 +126,13 @@ class RecoveryLoop:
             self._run_rare_checks(now_s)
             self._check_requested()
         return self._interval_s
+
+    def _note_service(self, now_s: float, is_served: bool) -> None:
+        """Note whether RPC is served; if not, or not before, wait anew."""
+        if not (is_served and self._was_served):
+            self._served_since_s = now_s
+            self._tasks.wait_anew()
+        self._was_served = is_served
 
     def _check_requested(self) -> None:
         """Check and repair the servers and nodes of :meth:`check_now`."""
