@@ -104,7 +104,8 @@ class IronicClient(IronicReader):
         """Wait at the gate, then send a request that changes something, once.
 
         What the request needs of Keystone, and the API version, may come after
-        the lease has ended; therefore the gate is looked at again.
+        the lease has ended; therefore the gate is looked at again. A wait at
+        it may be longer than these are valid.
 
         ironicclient does not repeat the request, because its repetitions
         would go on for minutes after the lease has ended. The caller repeats
@@ -115,8 +116,9 @@ class IronicClient(IronicReader):
         """
         self._gate.wait()
         self._session.prepare(action)
-        if not self._gate.is_open():
+        while not self._gate.is_open():
             self._gate.wait()
+            self._session.prepare(action)
         with self._session.request(action) as client:
             return send(client)
 

@@ -160,6 +160,46 @@ def test_change_is_not_sent_if_the_lease_has_lapsed_before(
     assert http.last_request.method == 'PATCH'
 
 
+class _GateThatReopens(LeaseGate):
+    """The lease is in force again after a while."""
+
+    def __init__(self, clock, on_reopen):
+        super().__init__(clock, clock.now_s() + 10.0)
+        self._reopens = clock, on_reopen
+
+    def wait(self):
+        """Wait for the lease, if it has ended."""
+        clock, on_reopen = self._reopens
+        if not self.is_open():
+            clock.advance(3600.0)
+            self.extend(clock.now_s() + 10.0)
+            on_reopen()
+
+
+def test_change_that_has_waited_for_the_lease_is_prepared_again(conf, http):
+    """The token, or the client, may not be of use any more after the wait."""
+    clock = ManualClock()
+    gate = _GateThatReopens(clock, lambda: client._session.drop_client())
+    client = make_client(conf, gate)
+    slow, sent = [20.0, 20.0, 0.0], []
+    http.get(
+        f'{URL}/v1',
+        headers={
+            'X-OpenStack-Ironic-API-Minimum-Version': '1.1',
+            'X-OpenStack-Ironic-API-Maximum-Version': '1.95',
+        },
+        json=lambda request, context: clock.advance(slow.pop(0)) or {},
+    )
+
+    def answer(request, context):
+        sent.append(gate.is_open())
+        return record()
+
+    http.patch(f'{URL}/v1/nodes/{NODE}', json=answer)
+    client.patch_node(NODE, [])
+    assert sent == [True]
+
+
 def test_refusal_is_not_repeated(client, http, gate):
     """A refused change is sent once."""
     http.patch(f'{URL}/v1/nodes/{NODE}', status_code=400, json=fault('bad'))
