@@ -99,6 +99,7 @@ _ALSO_IN_ERROR = frozenset(
         InterruptedTask.SOFT_DELETE,
         InterruptedTask.REBUILD,
         InterruptedTask.REBOOT_HARD,
+        InterruptedTask.REBOOT_STARTED,
         InterruptedTask.STOP,
         InterruptedTask.RESCUE,
     }

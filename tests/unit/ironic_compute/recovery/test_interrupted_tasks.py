@@ -235,17 +235,18 @@ def test_server_without_a_task_is_handled_at_its_second_list(
 
 
 @pytest.mark.parametrize(
-    ('task_state', 'kind'),
+    ('vm_state', 'task_state', 'kind'),
     [
-        (tasks.REBOOT_STARTED, 'SOFT'),
-        (tasks.REBOOT_STARTED_HARD, 'HARD'),
+        (vm_states.ACTIVE, tasks.REBOOT_STARTED, 'SOFT'),
+        (vm_states.ACTIVE, tasks.REBOOT_STARTED_HARD, 'HARD'),
+        (vm_states.ERROR, tasks.REBOOT_STARTED_HARD, 'HARD'),
     ],
 )
 def test_reboot_that_left_the_node_off_is_repeated_with_its_type(
-    task_state: str, kind: str
+    vm_state: str, task_state: str, kind: str
 ) -> None:
     """Nova refuses a hard reboot of a server with the task of a soft one."""
-    server = make_server(vm_states.ACTIVE, task_state)
+    server = make_server(vm_state, task_state)
     interrupted = ResumesOne(server, make_node('active'))
     components = interrupted._manager
     components.get_info = lambda instance, use_cache: types.SimpleNamespace(
