@@ -10,7 +10,7 @@ sends them to its agent, which stores them on disk and passes them to the other
 agents.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 import attrs
 from oslo_log import log as logging
@@ -23,6 +23,8 @@ from hashring.workers import (
     MappingConfirmed,
     OperatorRequest,
 )
+from ironic_compute import errors
+from ironic_compute.ironic_api.reader import IronicReader
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.records import node_of_row
 from ironic_compute.pool.host_mappings import Mapped
@@ -34,21 +36,24 @@ LOG = logging.getLogger(__name__)
 
 _WAIT_S = 0.5
 _WAITS_MAX = 20
+# Seconds in which the nodes of a host are read. The command waits for an
+# answer for 30 s, of which the agent may need ten.
+_READS_MAX_S = 15.0
 
 
 @attrs.define(eq=False, repr=False, slots=False)
 class OperatorRequests:
     """Checks the requests of an operator and sends them to the agent.
 
-    Any thread may call; a call blocks for up to 10 s plus the time of some
-    requests to Nova and Ironic. It returns None if the request was carried
-    out, now or earlier, and otherwise a sentence with the reason.
+    Any thread may call; a call blocks for up to 10 s, ``adopt_host`` for up to
+    25 s, plus the time of some requests to Nova and of one to Ironic. It
+    returns None if the request was carried out, now or earlier, and otherwise
+    a sentence with the reason.
 
     :param make_directory: makes a reader of Nova's Service records; one for
         each call, because only one thread may use it
     :param is_ironic_compute: reads from a host whether ironic-compute serves
         it; None if it does not answer
-    :param list_nodes: lists the pool's nodes in Ironic
     :param read_mapping: reads from Nova whether a host is mapped
     :param send_to_agent: sends a message to the agent; it may be lost
     """
@@ -56,9 +61,9 @@ class OperatorRequests:
     _pool: PoolView
     _compute_nodes: ComputeNodes
     _clock: Clock
+    _ironic: IronicReader
     _make_directory: Callable[[], ServiceDirectory]
     _is_ironic_compute: Callable[[Host], bool | None]
-    _list_nodes: Callable[[], Iterable[NodeId]]
     _read_mapping: Callable[[Host], Mapped]
     _send_to_agent: Callable[[OperatorRequest], None]
 
@@ -169,18 +174,53 @@ class OperatorRequests:
         """Return a sentence if a host belongs to another pool, else None.
 
         A host belongs to another pool if it holds nodes and none of them is in
-        this pool.
+        this pool. They are read one by one, because the list of a large pool
+        takes longer than the command waits for an answer.
         """
-        held = {
-            node_of_row(row) for row in self._compute_nodes.list_by_host(host)
-        }
-        if not held or held & set(self._list_nodes()):
+        rows = self._compute_nodes.list_by_host(host)
+        held = sorted({node_of_row(row) for row in rows})
+        count = self._count_outside(held)
+        if not held or count is None:
             return None
+        none = 'none of them'
+        if count < len(held):
+            none = (
+                f'none of the {count} that were read in {_READS_MAX_S:.0f} s'
+            )
         return (
-            f'Host {host} holds {len(held)} nodes and none of them is in '
-            f'this pool (conductor group and shard): run the command with '
-            f"the nova.conf of the host's own pool"
+            f'Host {host} holds {len(held)} nodes and {none} is in this pool '
+            f'(conductor group and shard): run the command with the '
+            f"nova.conf of the host's own pool"
         )
+
+    def _count_outside(self, nodes: Sequence[NodeId]) -> int | None:
+        """Read nodes until one is in this pool, or for 15 s.
+
+        :returns: None if one is, else the number of nodes that were read
+        """
+        until_s = self._clock.now_s() + _READS_MAX_S
+        count = 0
+        for node in nodes:
+            if self._clock.now_s() >= until_s:
+                break
+            if self._is_in_pool(node):
+                return None
+            count += 1
+        return count
+
+    def _is_in_pool(self, node: NodeId) -> bool:
+        """Read from Ironic whether a node is in this pool.
+
+        The row of a stock nova-compute for other hardware names a machine.
+        That may also be the name of a node.
+        """
+        try:
+            facts = self._ironic.read_node(node)
+        except errors.IronicForbidden:
+            raise
+        except (errors.NodeNotFound, errors.IronicRefused):
+            return False
+        return facts.uuid == node and self._ironic.is_in_pool(facts)
 
     def _send(
         self,

@@ -268,11 +268,9 @@ class Components:
             self._tenure.pool,
             self.compute_nodes,
             self.clock,
+            self.client,
             make_directory=lambda: ServiceDirectory(mappings),
             is_ironic_compute=peer_rpc.is_ironic_compute,
-            list_nodes=lambda: {
-                node.uuid for node in self.client.list_nodes()
-            },
             read_mapping=mappings.read,
             send_to_agent=self._hooks.send,
         )

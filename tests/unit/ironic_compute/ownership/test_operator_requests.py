@@ -13,14 +13,31 @@ from hashring.workers import (
     OperatorRequest,
     WorkerView,
 )
+from ironic_compute import errors
 from ironic_compute.ownership.operator_requests import OperatorRequests
 from ironic_compute.pool.host_mappings import Mapped
-from resource_tracker.node import NodeId
+from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.nova import ServerRecord, ServiceRecord
 from tests.unit.ironic_compute.hosts import Cloud
 
 C1, C9 = Host('c1'), Host('c9')
 NODES = ['n1', 'n2']
+
+
+class Ironic:
+    """The nodes of a cloud; each read is counted and takes some time."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        self.is_in_pool = cloud.is_in_pool
+        self.reads: list[NodeId] = []
+        self.read_s = 0.0
+
+    def read_node(self, node: NodeId) -> NodeFacts:
+        """See IronicReader."""
+        self.reads.append(node)
+        self._cloud.clock.advance(self.read_s)
+        return self._cloud.read_node(node)
 
 
 class Desk:
@@ -33,17 +50,17 @@ class Desk:
         self.cloud.settle()
         self.is_ironic_compute: bool | None = None
         self.mapped = Mapped.UNREADABLE
-        self.listed = [NodeId(node) for node in NODES]
         self.sent: list[Any] = []
         self.losses_count = 0
+        self.ironic: Any = Ironic(self.cloud)
         rows: Any = self.one.rows
         self.requests = OperatorRequests(
             self.one.pool,
             rows,
             self.cloud.clock,
+            self.ironic,
             make_directory=lambda: self.one.services,
             is_ironic_compute=lambda host: self.is_ironic_compute,
-            list_nodes=lambda: self.listed,
             read_mapping=lambda host: self.mapped,
             send_to_agent=self._send,
         )
@@ -62,6 +79,11 @@ class Desk:
             row = self.cloud.nova.live_row(node)
             assert row is not None
             row.host = C9
+
+    def move_to_other_pool(self, *nodes: str) -> None:
+        """Give nodes another conductor group in Ironic."""
+        for node in map(NodeId, nodes):
+            self.cloud.nodes[node] = NodeFacts(node, conductor_group='other')
 
     def _send(self, message: OperatorRequest) -> None:
         """Answer as the agent, unless the message is one of those lost."""
@@ -147,9 +169,75 @@ def test_host_that_is_up_is_refused(
 def test_host_whose_nodes_are_of_another_pool_is_refused(desk: Desk) -> None:
     """The agents of the host's own pool may all be down for a while."""
     desk.add_service(C9, is_up=False)
+    desk.move('n1', 'n2')
+    desk.move_to_other_pool('n1', 'n2')
+    answer = desk.requests.adopt_host(C9) or ''
+    assert 'holds 2 nodes and none of them is in this pool' in answer
+    assert not desk.sent
+
+
+@pytest.mark.parametrize(
+    'error',
+    [
+        errors.NodeNotFound('deleted'),
+        errors.IronicRefused('400: neither a uuid nor a name'),
+    ],
+)
+def test_node_that_ironic_does_not_show_is_not_of_the_pool(
+    desk: Desk, error: errors.IronicComputeError
+) -> None:
+    """It was deleted, or its row is of a nova-compute for other hardware."""
+    desk.add_service(C9, is_up=False)
+    desk.move('n1', 'n2')
+    desk.cloud.hidden = {'n1': error, 'n2': error}
+    assert 'holds 2 nodes and none' in (desk.requests.adopt_host(C9) or '')
+    del desk.cloud.hidden['n2']
+    assert desk.requests.adopt_host(C9) is None
+
+
+def test_machine_with_the_name_of_a_node_is_not_of_the_pool(
+    desk: Desk,
+) -> None:
+    """Ironic finds a node by its name, too."""
+    desk.add_service(C9, is_up=False)
     desk.move('n2')
-    desk.listed = [NodeId('n1')]
+    desk.cloud.nodes[NodeId('n2')] = NodeFacts(NodeId('n7'), name='n2')
     assert 'holds 1 nodes and none' in (desk.requests.adopt_host(C9) or '')
+
+
+@pytest.mark.parametrize(
+    'error', [errors.IronicUnavailable, errors.IronicForbidden]
+)
+def test_host_is_not_judged_without_an_answer_of_ironic(
+    desk: Desk, error: Any
+) -> None:
+    """The command shows the error."""
+    desk.add_service(C9, is_up=False)
+    desk.move('n2')
+    desk.cloud.hidden = {'n2': error('why')}
+    with pytest.raises(error):
+        desk.requests.adopt_host(C9)
+    assert not desk.sent
+
+
+def test_no_more_nodes_are_read_than_needed(desk: Desk) -> None:
+    """The first node that is in the pool decides."""
+    desk.add_service(C9, is_up=False)
+    desk.move('n1', 'n2')
+    assert desk.requests.adopt_host(C9) is None
+    assert len(desk.ironic.reads) == 1
+
+
+def test_refusal_comes_before_the_command_ceases_to_wait(desk: Desk) -> None:
+    """The request of the operator waits for an answer for 30 s."""
+    desk.add_service(C9, is_up=False)
+    desk.move('n1', 'n2')
+    desk.move_to_other_pool('n1', 'n2')
+    desk.ironic.read_s = 15.0
+    began_s = desk.cloud.clock.now_s()
+    answer = desk.requests.adopt_host(C9) or ''
+    assert desk.cloud.clock.now_s() - began_s < 30.0
+    assert 'holds 2 nodes and none of the 1 that were read' in answer
     assert not desk.sent
 
 
