@@ -153,6 +153,9 @@ class _Rebalance(PoolRebalanceCommand):
 class _App(ControlApp):
     """The application, without a configuration file."""
 
+    def configure_logging(self) -> None:
+        """Leave the log of this process as it is, for the tests after it."""
+
     def initialize_app(self, argv: Any) -> None:
         """Replace the commands that wait."""
         self.command_manager.add_command('host drain', _Drain)

@@ -318,7 +318,7 @@ _BACKENDS_AWAY = (
         'backend_url',
         'etcd3+http://HOST',
         'backend_url is etcd3+http://HOST, and it does not answer (connect: '
-        'Service Unavailable): look into its log',
+        'Service Unavailable (connection closed)): look into its log',
     ),
     _coordination(
         'backend_url',
