@@ -167,18 +167,21 @@ _STARTED = frozenset(
 
 
 def is_deploy_started(
-    facts: NodeFacts | None, node: str | None = None
+    facts: NodeFacts | None, node: str | None
 ) -> TypeGuard[NodeFacts]:
     """Return whether Ironic has started, or ended, the deploy of a server.
 
     The deploy of another node than the one in Nova is left of an earlier
-    attempt, which could not be undone before the build was rescheduled.
+    attempt, which could not be undone. Nova saves the node before the driver
+    is called, so a server without one has only such a deploy.
 
     :param facts: the facts of the server's node; None if the server has none
-    :param node: the server's node in Nova; None if it has none, or any will do
+    :param node: the server's node in Nova; None if it has none
     """
-    if facts is None or node not in (None, facts.uuid):
-        return False
+    return facts is not None and facts.uuid == node and _is_started(facts)
+
+
+def _is_started(facts: NodeFacts) -> bool:
     return ProvisionState.parse(facts.provision_state) in _STARTED
 
 
@@ -207,7 +210,7 @@ def is_rebuild_started(
     :param has_changed: whether the node's provision state has changed since
         the user requested the rebuild
     """
-    if not is_deploy_started(facts):
+    if facts is None or not _is_started(facts):
         return False
     if ProvisionState.parse(facts.provision_state) in _BEFORE_REBUILD:
         return task_state == task_states.REBUILD_SPAWNING and has_changed

@@ -231,14 +231,15 @@ class _Undoes(_Manager):
 
 
 @pytest.mark.parametrize(
-    ('node', 'is_undone'), [(fake.NODE, False), ('another', True)]
+    ('node', 'is_undone'),
+    [(fake.NODE, False), ('another', True), (None, True)],
 )
 def test_only_a_deploy_of_the_node_that_nova_knows_is_continued(
-    node: str, is_undone: bool
+    node: str | None, is_undone: bool
 ) -> None:
     """A former attempt deploys a node that could not be freed.
 
-    The build is on another node by now, and is begun there anew.
+    The build is on another node by now, or on none, and is begun anew.
     """
     bench = fake.bench_with_server()
     server = fake.unsaved_server(node=node, task_state='networking')

@@ -57,6 +57,7 @@ def test_finished_deploy_keeps_the_time_of_the_launch() -> None:
     assert server.launched_at == launched_at
 
 
+@pytest.mark.parametrize('node', ['n2', None])
 @pytest.mark.parametrize(
     ('vm_state', 'done'),
     [
@@ -65,9 +66,12 @@ def test_finished_deploy_keeps_the_time_of_the_launch() -> None:
     ],
 )
 def test_deploy_of_another_node_than_the_server_has_in_nova_is_ended(
-    vm_state: str, done: list[str], monkeypatch: pytest.MonkeyPatch
+    vm_state: str,
+    done: list[str],
+    node: str | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It could not be undone, and the server got another node since.
+    """It could not be undone, and the server got another node since, or none.
 
     The server would be ACTIVE on a node that was never deployed, and would
     keep both nodes.
@@ -76,7 +80,7 @@ def test_deploy_of_another_node_than_the_server_has_in_nova_is_ended(
         'nova.compute.utils.add_instance_fault_from_exc', lambda *args: None
     )
     server = make_server(vm_state, tasks.SPAWNING)
-    server.node = 'n2'
+    server.node = node
     check_twice(ResumesOne(server, make_node('active')))
     assert server.done[:2] == done
     assert server.vm_state != vm_states.ACTIVE
