@@ -47,6 +47,7 @@ from ironic_compute.manager.deletes import RepeatedDeletes
 from ironic_compute.manager.failed_unshelves import FreesFailedUnshelves
 from ironic_compute.manager.misdirected_messages import MessageForwarder
 from ironic_compute.manager.network_refusals import NamesNetworkRefusals
+from ironic_compute.manager.new_volumes import NamesNewVolumes, name_volumes
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
 from ironic_compute.manager.refused_rebuilds import RefusedRebuilds
 from ironic_compute.manager.repeated_deploys import RepeatedDeploys
@@ -105,6 +106,7 @@ class IronicComputeManager(
     RefusedRebuilds,
     RepeatedDeploys,
     RepeatedDeletes,
+    NamesNewVolumes,
     RepeatedShelving,
     RepeatedRescues,
     NamesNetworkRefusals,
@@ -135,6 +137,7 @@ class IronicComputeManager(
         )
         allocation_deletes.repeat_deletes(self.reportclient, self.clock)
         volume_deletes.repeat_requests(self.volume_api, self.clock)
+        name_volumes(self.volume_api, self.clock)
         self.driver.set_up(
             components.client,
             components.node_cache,

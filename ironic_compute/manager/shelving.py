@@ -90,7 +90,7 @@ class RepeatedShelving(nova_manager.ComputeManager):
 
     def _reserve_volume(self, context: Any, server: str, bdm: Any) -> str:
         """Return the id of a reservation, of an earlier try or a new one."""
-        for each in self._list_attachments(context, server):
+        for each in list_attachments(self.volume_api, context, server):
             is_other = each['id'] != bdm.attachment_id
             is_of_volume = each.get('volume_id') == bdm.volume_id
             if is_other and is_of_volume and each.get('status') == 'reserved':
@@ -100,19 +100,18 @@ class RepeatedShelving(nova_manager.ComputeManager):
         )
         return str(made['id'])
 
-    def _list_attachments(self, context: Any, server: str) -> list[Any]:
-        """Return the attachments of a server's volumes.
 
-        Cinder lists those of the caller's project only, unless an
-        administrator asks for all. Recovery is one of another project, and so
-        may be the user who shelves the server.
-        """
-        if not context.is_admin:
-            return list(
-                self.volume_api.attachment_get_all(context, instance_id=server)
-            )
-        client = cinder.cinderclient(context, '3.44', skip_version_check=True)
-        found = client.attachments.list(
-            search_opts={'all_tenants': '1', 'instance_id': server}
-        )
-        return [each.to_dict() for each in found]
+def list_attachments(volume_api: Any, context: Any, server: str) -> list[Any]:
+    """Return the attachments of a server's volumes.
+
+    Cinder lists those of the caller's project only, unless an administrator
+    asks for all. Recovery is one of another project, and so may be the user
+    who shelves or deletes the server.
+    """
+    if not context.is_admin:
+        return list(volume_api.attachment_get_all(context, instance_id=server))
+    client = cinder.cinderclient(context, '3.44', skip_version_check=True)
+    found = client.attachments.list(
+        search_opts={'all_tenants': '1', 'instance_id': server}
+    )
+    return [each.to_dict() for each in found]
