@@ -229,14 +229,16 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         message = delivery.current()
         if not stale_messages.refresh(instance, self.clock):
             return True
-        is_begun = message is not None and _is_released(instance)
-        if is_begun or not is_unbuilt(instance.vm_state, instance.host):
+        is_begun = not is_unbuilt(instance.vm_state, instance.host)
+        is_begun |= message is not None and _is_released(instance)
+        if is_begun:
             if message is None or not self._is_interrupted(instance):
                 return False
             networks = request['requested_networks']
             if not self.undo_interrupted_build(context, instance, networks):
                 return False
-        if message is not None and _may_repeat(request['filter_properties']):
+        is_repeated = is_begun or _may_repeat(request['filter_properties'])
+        if message is not None and is_repeated:
             self._renew_volumes(context, instance, request)
         return message is None or self._has_allocation(instance, request)
 

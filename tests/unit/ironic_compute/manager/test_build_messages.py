@@ -223,15 +223,18 @@ def test_build_whose_volume_cinder_refuses_does_not_wait(
 
 
 @pytest.mark.parametrize(
-    ('is_redelivered', 'properties', 'volumes'),
+    ('is_redelivered', 'host', 'properties', 'volumes'),
     [
-        (True, {}, 'volumes of s1'),
-        (False, {'retry': {'num_attempts': 2}}, 'volumes of s1'),
-        (False, {}, '8'),
+        (True, None, {}, 'volumes of s1'),
+        (False, None, {'retry': {'num_attempts': 2}}, 'volumes of s1'),
+        # Its sender has sent it twice, and the first one was begun.
+        (False, 'c1', {}, 'volumes of s1'),
+        (False, None, {}, '8'),
     ],
 )
 def test_repeated_build_has_the_volumes_of_the_first_one(
     is_redelivered: bool,
+    host: str | None,
     properties: dict[str, Any],
     volumes: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -252,7 +255,7 @@ def test_repeated_build_has_the_volumes_of_the_first_one(
     manager = _Manager()
     assert _build_again(
         manager,
-        (*UNBUILT, task_states.SCHEDULING),
+        (vm_states.BUILDING, host, task_states.SCHEDULING),
         monkeypatch,
         is_redelivered=is_redelivered,
         arguments=arguments,
