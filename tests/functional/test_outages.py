@@ -12,6 +12,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+import fixtures
 from keystoneauth1 import exceptions as ksa_exceptions
 from nova import context as nova_context
 from nova import exception, objects
@@ -165,6 +166,16 @@ class PlacementRefusesTest(pool.PoolTestCase):
         )
 
 
+_ROOT_FROM_AN_IMAGE = {
+    'boot_index': 0,
+    'source_type': 'image',
+    'destination_type': 'volume',
+    'uuid': base.IMAGE_ID,
+    'volume_size': 1,
+    'delete_on_termination': True,
+}
+
+
 class CinderRefusesTest(pool.PoolTestCase):
     """Cinder refuses connections after nova-api has accepted a request."""
 
@@ -243,6 +254,52 @@ class CinderRefusesTest(pool.PoolTestCase):
         self._wait_for_events(server, 'Success')
         self.assertEqual([], self._attachments(server))
         self.assertEqual([], self.api.get_server_volumes(server['id']))
+
+    def test_delete_waits_for_a_volume_and_deletes_it(self) -> None:
+        """nova-api sends it while Cinder makes the volume, not attached yet.
+
+        Cinder refuses to delete a volume that it makes.
+        """
+        self.flags(block_device_allocate_retries_interval=1)
+        is_made, deleted = threading.Event(), list[str]()
+        request: Any = cinder.API.get
+        answer = request.side_effect
+
+        def get(*args: Any, **kwargs: Any) -> Any:
+            status = {} if is_made.is_set() else {'status': 'creating'}
+            return {**answer(*args, **kwargs), **status}
+
+        self.addCleanup(setattr, request, 'side_effect', answer)
+        request.side_effect = get
+        self.addCleanup(is_made.set)
+        client = types.SimpleNamespace(
+            volumes=types.SimpleNamespace(delete=deleted.append),
+            attachments=self.cinder.attachments,
+        )
+        self.useFixture(
+            fixtures.MonkeyPatch(
+                'nova.volume.cinder.cinderclient', lambda *_, **__: client
+            )
+        )
+        self.ironic.storage_interface = 'external'
+        create = self._build_server(
+            flavor_id=self.flavor['id'], networks='none', image_uuid=''
+        )
+        create['block_device_mapping_v2'] = [_ROOT_FROM_AN_IMAGE]
+        server = self.api.post_server({'server': create})
+        self.until(lambda: self._volumes(server), 'the volume named')
+        self.api.delete_server(server['id'])
+        is_made.set()
+        self._wait_until_deleted(server)
+        self.assertEqual(list(self.cinder.volumes), deleted)
+        self.assertEqual([], self._attachments(server))
+
+    def _volumes(self, server: Any) -> list[str]:
+        """Return the volumes of a server that Nova knows."""
+        found = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            nova_context.get_admin_context(), server['id']
+        )
+        return [bdm.volume_id for bdm in found if bdm.volume_id]
 
     def _wait_for_events(self, server: Any, result: str) -> None:
         def is_so() -> bool:
