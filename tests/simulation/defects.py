@@ -509,7 +509,7 @@ SEEDS: dict[str, int] = {
     'no margin': 60044,
     'gate not checked after a pause': 3,
     'adopt without the lock': 60000,
-    'late heartbeat counts': 60344,
+    'late heartbeat counts': 60571,
     'same worker in a new tenure': 60046,
     "somebody else's lock freed": 56,
     'lock not proven after a lapse': 10,

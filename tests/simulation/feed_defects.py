@@ -85,7 +85,7 @@ MAKEUPS: dict[str, Makeup] = {
 
 # Name of a defect -> a seed that detects it.
 SEEDS: dict[str, int] = {
-    'delta list without overlap': 60086,
+    'delta list without overlap': 60087,
     'missing node not asked for again': 61012,
     'told changes not compared': 60022,
     'dead reader waited for': 63033,

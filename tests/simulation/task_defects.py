@@ -71,7 +71,7 @@ MAKEUPS: dict[str, Makeup] = {
 }
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 43,
-    'redelivered request dropped beside another': 60076,
+    'redelivered request dropped beside another': 60092,
     'interrupted rebuild begun again': 6,
     'interrupted stop forgotten': 5,
 }
