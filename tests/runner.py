@@ -205,9 +205,18 @@ def _fast() -> list[Job]:
     """Return the jobs that every change must pass."""
     core = _functional_files(_CORE)
     units, others = 'tests/unit/ironic_compute', 'tests/unit'
+    commands = f'{units}/cmd'
     quick = ('-m', 'not slow')
     return [
         *_coordination('not slow'),
+        # The longest come first, because a job that runs alone at the end
+        # leaves the other processors without work.
+        _pytest('simulation, kept seeds', *quick, 'tests/simulation'),
+        _pytest('units of ironic_compute.cmd', *quick, commands),
+        _pytest(
+            'units of ironic_compute, others',
+            *(*quick, units, '--ignore', commands),
+        ),
         *_functional('functional core', core, 2),
         _pytest(
             'contracts of Ironic and Placement',
@@ -215,19 +224,12 @@ def _fast() -> list[Job]:
             *('--ignore', 'tests/contract/coordination'),
             *('--ignore', 'tests/contract/rabbitmq'),
         ),
-        _pytest('units of ironic_compute', *quick, units),
         _pytest(
             'other units, tidy, transcripts, mutants',
-            *quick,
-            others,
-            'tests/tidy',
-            'tests/transcripts',
-            'tests/mutation',
-            '--ignore',
-            units,
+            *(*quick, others, '--ignore', units),
+            *('tests/tidy', 'tests/transcripts', 'tests/mutation'),
         ),
         *_lint(),
-        _pytest('simulation, kept seeds', *quick, 'tests/simulation'),
         Job(
             'simulation, first seeds',
             (*_LIVES, '--skip', '0', '--seeds', f'{_FIRST_LIVES}'),
