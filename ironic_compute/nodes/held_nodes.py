@@ -103,7 +103,9 @@ class HeldNodes:
     def __attrs_post_init__(self) -> None:
         self.host_status = HostStatus()
         self._held: dict[NodeId, _Held] = {}
-        self._missing: set[NodeId] = set()
+        # With the number of each mark.
+        self._missing: dict[NodeId, int] = {}
+        self._marks_count = 0
         self.foreign_servers = ForeignServers()
         self._dropped: dict[NodeId, HeldVersion] = {}
         self._version = HeldVersion(0)
@@ -222,7 +224,7 @@ class HeldNodes:
         with self._lock:
             self._held.pop(node, None)
             self.unconfirmed_rows.discard(node)
-            self._missing.discard(node)
+            self._missing.pop(node, None)
             self.foreign_servers.forget(node)
             self._version = HeldVersion(self._version + 1)
             self._dropped[node] = self._version
@@ -350,7 +352,8 @@ class HeldNodes:
             if row is None or node in self._missing:
                 return
             with self._lock:
-                self._missing.add(node)
+                self._marks_count += 1
+                self._missing[node] = self._marks_count
             self._reporter.withdraw_node(node)
         LOG.warning(
             'Ironic has no node %(node)s any more: no build is sent to it, '
@@ -363,13 +366,17 @@ class HeldNodes:
         """Return whether a held node is marked as missing in Ironic."""
         return node in self._missing
 
+    def missing_mark(self, node: NodeId) -> int | None:
+        """Return the mark of a missing node; one after a find is another."""
+        return self._missing.get(node)
+
     def mark_present(self, node: NodeId) -> None:
         """Take the mark of a missing node off: Ironic returned the node.
 
         Only for a request about this one node; a list may be too old.
         """
         with self._lock:
-            self._missing.discard(node)
+            self._missing.pop(node, None)
 
     def has_servers(self) -> bool:
         """Return whether Ironic shows an instance on any held node."""

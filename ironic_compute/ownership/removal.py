@@ -56,6 +56,8 @@ class Removal:
         self._suspects = Suspects(self._confirm_s)
         # When Ironic answered 404 for the nodes that the last audit lacked.
         self._missing: dict[NodeId, float] = {}
+        # The mark that each node had at its last 404.
+        self._marks: dict[NodeId, int | None] = {}
         self._left: frozenset[NodeId] = frozenset()
         # Nodes that Ironic did not answer for when they were read last.
         self._unanswered: set[NodeId] = set()
@@ -95,14 +97,12 @@ class Removal:
     def _is_twice(self, node: NodeId, began_s: float) -> bool:
         """Return whether the 404 of a suspect was the second in a row.
 
-        Otherwise it is recorded as the first. A read by another part of the
-        worker may have found the node since the last 404.
+        Otherwise it is recorded as the first.
 
         :param began_s: when the read of the suspects began
         """
-        was_missing = self._held_nodes.is_missing(node)
         self._mark_missing(node)
-        if was_missing and self._suspects.is_confirmed(node, began_s):
+        if self._suspects.is_confirmed(node, began_s):
             return True
         self._suspects.note_missing(node, self._clock.now_s())
         return False
@@ -128,9 +128,10 @@ class Removal:
         began_s = self._clock.now_s()
         missing = self._find_missing(absent)
         self._unanswered &= absent
-        since_s = self._missing_since(missing)
         for node in sorted(missing):
             self._mark_missing(node)
+        known = dict(self._missing)
+        since_s = {n: known[n] for n in missing & known.keys()}
         if names:  # An empty list is more often an error than a short one is.
             self._suspect(missing - self._missing.keys())
         self._remove_deleted(
@@ -142,22 +143,22 @@ class Removal:
             n: since_s.get(n, now_s) for n in missing & held.keys()
         }
 
-    def _missing_since(self, missing: Set[NodeId]) -> dict[NodeId, float]:
-        """Return when an earlier audit had a 404 for nodes, without others.
-
-        That 404 was wrong if a read has found the node since.
-        """
-        again = filter(self._held_nodes.is_missing, missing)
-        return {n: self._missing[n] for n in again if n in self._missing}
-
     def _mark_missing(self, node: NodeId) -> None:
         """Allow no build on a node until a read finds it.
 
         The feed reads only those nodes again that it has read as missing
         itself. If this 404 is wrong, nothing else would offer the node again
         for a minute or for ever.
+
+        The earlier 404s were wrong if another part of the worker has found the
+        node since: it has another mark then, perhaps of a later 404.
         """
         self._held_nodes.mark_missing(node)
+        mark = self._held_nodes.missing_mark(node)
+        if self._marks.get(node) != mark:
+            self._suspects.forget_missing(node)
+            self._missing.pop(node, None)
+        self._marks[node] = mark
         self._request_read(node)
 
     def _suspect(self, missing: Set[NodeId]) -> None:
@@ -234,6 +235,7 @@ class Removal:
             LOG.debug('Could not ask for a node: %(exc)s', {'exc': exc})
             return False
         self._suspects.discard(node)
+        self._marks.pop(node, None)
         if not self._client.is_in_pool(facts):
             self._log_left(node)
         # The facts are stored, because the node still gets builds and no list

@@ -391,6 +391,22 @@ def test_suspect_that_any_read_found_is_not_removed(
 
 
 @EVIDENCE
+def test_suspect_that_was_found_and_is_missing_again_is_not_removed(
+    become_evident: Evidence,
+) -> None:
+    """The mark of a later 404, of the feed, does not revive the first one."""
+    cloud, one = _deleted('n1')
+    become_evident(cloud, one)
+    _pass(cloud, one, 50.0)
+    one.node_changes.mark_present(N1)
+    one.node_changes.mark_missing(N1)
+    _pass(cloud, one, 60.0)
+    assert cloud.removed == []
+    _pass(cloud, one, 60.0)
+    assert cloud.removed == ['provider of n1', 'n1']
+
+
+@EVIDENCE
 def test_suspect_is_read_by_the_feed_which_reads_it_until_it_is_found(
     become_evident: Evidence,
 ) -> None:
@@ -408,6 +424,20 @@ def test_node_that_any_read_found_between_two_audits_is_not_removed() -> None:
     cloud, one = _deleted('n1', 'n2', 'n3')
     _list_nothing(cloud, one)
     one.node_changes.mark_present(N1)
+    _list_nothing(cloud, one)
+    assert set(one.held_nodes.rows()) == {N1}
+    _list_nothing(cloud, one)
+    assert not one.held_nodes.rows()
+
+
+def test_node_found_between_two_audits_and_missing_again_is_not_removed() -> (
+    None
+):
+    """Nor does the mark of the feed revive the 404 of an earlier audit."""
+    cloud, one = _deleted('n1', 'n2', 'n3')
+    _list_nothing(cloud, one)
+    one.node_changes.mark_present(N1)
+    one.node_changes.mark_missing(N1)
     _list_nothing(cloud, one)
     assert set(one.held_nodes.rows()) == {N1}
     _list_nothing(cloud, one)
