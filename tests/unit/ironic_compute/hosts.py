@@ -9,9 +9,10 @@ step by step, in any order.
 """
 
 import collections
+import dataclasses
 import math
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hashring.ring import Host
@@ -153,10 +154,30 @@ class Cloud:
                 one.rebalancer.run_round()
 
 
-class One:
-    """The worker of one host; it is also the Placement of that worker."""
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The classes that a worker is made of; a test may replace one."""
 
-    def __init__(self, cloud: Cloud, host: Host) -> None:
+    unheld: Callable[..., UnheldNodes] = UnheldNodes
+    new_nodes: Callable[..., NewNodes] = NewNodes
+    removal: Callable[..., Removal] = Removal
+    node_changes: Callable[..., NodeChanges] = NodeChanges
+
+
+class One:
+    """The worker of one host; it is also the Placement of that worker.
+
+    :param client: the IronicClient of the removal; unless given, the cloud
+    """
+
+    def __init__(
+        self,
+        cloud: Cloud,
+        host: Host,
+        client: Any = None,
+        parts: Parts | None = None,
+    ) -> None:
+        parts = parts or Parts()
         self._cloud = cloud
         self.host = host
         self.reads_requested: list[NodeId] = []
@@ -171,7 +192,7 @@ class One:
         self.claims = ClaimBook()
         self.pool = PoolView(cloud.clock)
         rows: Any = self.rows
-        self.unheld = UnheldNodes()
+        self.unheld = parts.unheld()
         self.held_nodes = HeldNodes(
             host,
             rows,
@@ -192,7 +213,7 @@ class One:
         writers = RowWriters(1, Inline(None))
         self.moved: list[Move] = []
         self.moves = MoveRecorder(cloud.clock, self.moved.append)
-        self.new_nodes = NewNodes(
+        self.new_nodes = parts.new_nodes(
             self.unheld,
             self.held_nodes,
             rows,
@@ -219,19 +240,18 @@ class One:
             self._notify_given,
             self.moves,
         )
-        client: Any = cloud
         me: Any = self
-        self.removal = Removal(
+        self.removal = parts.removal(
             self.held_nodes,
             rows,
-            client,
+            client or cloud,
             me,
             cloud.clock,
             request_read=self.reads_requested.append,
         )
         self.row_audit = RowAudit(self.held_nodes, rows, cloud.clock)
         idle: Any = types.SimpleNamespace(audit_providers=lambda: 0)
-        self.node_changes = NodeChanges(
+        self.node_changes = parts.node_changes(
             self.held_nodes,
             self.unheld,
             self.new_nodes,
