@@ -215,7 +215,11 @@ class Disks(list[Any]):
     @classmethod
     def of(cls, has_root_volume: bool) -> 'Disks':
         root = types.SimpleNamespace(
-            is_volume=has_root_volume, attachment_id=None
+            is_volume=has_root_volume,
+            source_type='volume',
+            attachment_id=None,
+            # Nova shall attach nothing: volumes are not simulated.
+            no_device=True,
         )
         return cls([root])
 
