@@ -188,7 +188,8 @@ class One:
         )
         wire: Any = _Wire(host)
         self.rows = Rows(nova, wire, gate, cloud.clock)
-        self.services: Any = Services(nova, wire)
+        services: Any = Services(nova, wire)
+        self.services = services
         self.claims = ClaimBook()
         self.pool = PoolView(cloud.clock)
         rows: Any = self.rows
