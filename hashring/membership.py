@@ -2,8 +2,8 @@
 """Group membership and host locks over tooz: `Group` for real backends.
 
 This module, with the adapters of `_ADAPTERS`, is the only user of tooz's
-coordination drivers. The heartbeat thread and the lock thread
-call it at the same time; each method belongs to one of them (see `Group`).
+coordination drivers. The heartbeat thread and the lock thread call it at the
+same time; each method belongs to one of them (see `Group`).
 
 A member id is the home host and the boot, so that two processes never
 overwrite each other's entry. The name of a lock is the host's name alone, so

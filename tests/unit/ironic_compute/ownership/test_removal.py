@@ -376,30 +376,20 @@ def test_suspect_is_not_removed_because_of_an_error(
 
 
 @EVIDENCE
+@pytest.mark.parametrize('is_missing_again', [False, True])
 def test_suspect_that_any_read_found_is_not_removed(
-    become_evident: Evidence,
+    become_evident: Evidence, is_missing_again: bool
 ) -> None:
-    """The first 404 was wrong, so the next one is the first again."""
+    """The first 404 was wrong, so the next one is the first again.
+
+    The mark of a later 404, of the feed, does not revive the first one.
+    """
     cloud, one = _deleted('n1')
     become_evident(cloud, one)
     _pass(cloud, one, 50.0)
     one.node_changes.mark_present(N1)
-    _pass(cloud, one, 60.0)
-    assert cloud.removed == []
-    _pass(cloud, one, 60.0)
-    assert cloud.removed == ['provider of n1', 'n1']
-
-
-@EVIDENCE
-def test_suspect_that_was_found_and_is_missing_again_is_not_removed(
-    become_evident: Evidence,
-) -> None:
-    """The mark of a later 404, of the feed, does not revive the first one."""
-    cloud, one = _deleted('n1')
-    become_evident(cloud, one)
-    _pass(cloud, one, 50.0)
-    one.node_changes.mark_present(N1)
-    one.node_changes.mark_missing(N1)
+    if is_missing_again:
+        one.node_changes.mark_missing(N1)
     _pass(cloud, one, 60.0)
     assert cloud.removed == []
     _pass(cloud, one, 60.0)
