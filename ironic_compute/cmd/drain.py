@@ -96,14 +96,11 @@ def wait_until_empty(
     :raises NovaRefused: somebody has ended the order
     """
 
-    def describe() -> str | None:
-        record = try_read(lambda: read_service(host))
-        if isinstance(record, NovaRefused):
-            return str(record)
+    def describe_rest(record: Any | None) -> str | None:
         _check_drains(host, record)
         return _describe_rest(host, read_plan)
 
-    return _each_new(describe, clock)
+    return _each_new(lambda: read_service(host), describe_rest, clock)
 
 
 def wait_until_retired(
@@ -117,26 +114,34 @@ def wait_until_retired(
     :raises NovaRefused: somebody has ended the order
     """
 
-    def describe() -> str | None:
-        record = try_read(lambda: read_service(host))
+    def describe_rest(record: Any | None) -> str | None:
         if record is None:
             return None
-        if isinstance(record, NovaRefused):
-            return str(record)
         _check_retires(host, record)
         return _describe_rest(host, read_plan) or (
             f'Host {host} is empty, and is retired in two minutes at most'
         )
 
-    return _each_new(describe, clock)
+    return _each_new(lambda: read_service(host), describe_rest, clock)
 
 
 def _each_new(
-    describe: Callable[[], str | None], clock: Clock
+    read_record: Callable[[], Any],
+    describe_rest: Callable[[Any | None], str | None],
+    clock: Clock,
 ) -> Iterator[str]:
-    """Look every few seconds; yield what differs, until nothing is left."""
+    """Look every few seconds; yield what differs, until nothing is left.
+
+    :param read_record: reads the Service record of the host
+    :param describe_rest: returns what is left as a sentence, or None
+    """
     said = ''
-    while (sentence := describe()) is not None:
+    while True:
+        record = try_read(read_record)
+        is_unread = isinstance(record, NovaRefused)
+        sentence = str(record) if is_unread else describe_rest(record)
+        if sentence is None:
+            return
         if sentence != said:
             yield sentence
             said = sentence
