@@ -119,7 +119,18 @@ class Stage:
         if self.plan.stock:
             self.computes.start_peers(hosts)
         else:
+            self._forget_deaths(hosts)
             self.computes.start_agents(hosts)
+
+    def _forget_deaths(self, hosts: Sequence[str]) -> None:
+        """Make the agents forget how often they were killed.
+
+        No agent here is killed by a fault of its own. From the third time on
+        it would leave its host to others for minutes.
+        """
+        for host in hosts:
+            state = self.cloud.layout.folder('agents', host) / 'state'
+            (state / 'deaths.json').unlink(missing_ok=True)
 
     def restart(self, hosts: Sequence[str]) -> None:
         """Start running hosts anew, with the present configuration."""
