@@ -41,7 +41,7 @@ from hashring.saved_pool import SavedPool
 from hashring.state_dir import SavedState
 
 # Seconds between two turns of the main loop while the lock thread has
-# unfinished requests.
+# unfinished requests, or the first heartbeat is not answered.
 BUSY_INTERVAL_S = 0.05
 # A leaving agent exits this many seconds after drain_timeout_s, even if it
 # still has a worker or a lock.
@@ -208,7 +208,8 @@ class Agent:
     def _wait_s(self) -> float:
         leaves = self.assignment.leaving is not None
         may_exit_soon = leaves and not self.assignment.has_workers
-        if self.lock_thread.busy or may_exit_soon:
+        is_joining = self.heartbeat_thread.state().is_joining
+        if self.lock_thread.busy or may_exit_soon or is_joining:
             return BUSY_INTERVAL_S
         return self._timing.loop_interval_s
 

@@ -48,6 +48,11 @@ class HeartbeatState:
     """The members of other groups, as read two terms after this agent has
     joined and then each term until it is admitted; None: not read yet."""
 
+    @property
+    def is_joining(self) -> bool:
+        """Whether the first heartbeat has neither succeeded nor failed."""
+        return self.lease.base_s is None and self.failure is None
+
 
 class HeartbeatThread:
     """Keeps this agent in its group.

@@ -617,8 +617,10 @@ class ListeningWorkers(FakeWorkers):
         return super().events(timeout_s)
 
 
-def test_agent_whose_workers_have_ended_exits_at_once(world: World) -> None:
-    """Its successor starts when it has exited, so it must not wait."""
+def test_agent_waits_neither_when_it_joins_nor_when_it_has_let_go(
+    world: World,
+) -> None:
+    """Nobody serves its host from the end of one agent to the next one."""
     clock = world.machines[0].clock
     workers = ListeningWorkers(world, clock)
 
@@ -631,6 +633,7 @@ def test_agent_whose_workers_have_ended_exits_at_once(world: World) -> None:
 
     made = make(workers, turned, loop_interval_s=2.0)
     assert made.run() == 0
+    assert workers.waits_s[0] == BUSY_INTERVAL_S
     assert 2.0 in workers.waits_s
     assert workers.waits_s[-1] == BUSY_INTERVAL_S
 
