@@ -100,6 +100,7 @@ _REPORTS = [
     _one('scraped_kib', '… KiB a scrape'),
     _one('restart_serves_s', 'restart, nothing changed: serves after, s'),
     _one('restart_unserved_s', '… not served since the stop, s'),
+    _one('replaced_unserved_s', '… not served if it is replaced, s'),
     _one('restart_s', '… all verified after, s'),
     *_window('restart', _COUNTED),
     _one('killed_serves_s', 'start after kill -9: serves after, s'),

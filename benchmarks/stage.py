@@ -20,6 +20,7 @@ _SILENCE_S = 25.0
 # The shortest interval between two audits that our daemon accepts.
 OFTEN = {'OS_IRONIC_COMPUTE__AUDIT_INTERVAL_S': '10'}
 _SERVES = 'Join ServiceGroup membership'
+_LEAVES = 'Leaving for a restart'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,14 +104,22 @@ class Stage:
         # Nova has the Service before RPC is served.
         served = wait_until(
             f'{self.subject.name} says it serves',
-            lambda: [
-                line.at_s
-                for line in logs.parsed(tail.lines())
-                if line.text.startswith(_SERVES)
-            ],
+            lambda: _times(tail, _SERVES),
             self.plan.settle_max_s,
         )
         return Started(asked_s, served[0])
+
+    def replace(self) -> float:
+        """Replace our daemon; return for how many seconds nobody served."""
+        log = self.subject.layout.log(self.subject.name)
+        leaving, serving = logs.Tail(log), logs.Tail(log)
+        self.subject.replace()
+        served = wait_until(
+            f'the successor of {self.subject.name} says it serves',
+            lambda: _times(serving, _SERVES),
+            self.plan.settle_max_s,
+        )
+        return served[0] - _times(leaving, _LEAVES)[0]
 
     def stop(self) -> None:
         """Stop the subject if it runs."""
@@ -230,3 +239,9 @@ def note_window(note: Note, part: str, window: Window) -> None:
         note.figure(f'{part}_{what}', counts.total())
     for who, cpu_s in window.cpu_s().items():
         note.figure(f'{part}_{who}_cpu_s', cpu_s)
+
+
+def _times(tail: logs.Tail, words: str) -> list[float]:
+    """Return the times of the new lines that begin with these words."""
+    lines = logs.parsed(tail.lines())
+    return [line.at_s for line in lines if line.text.startswith(words)]

@@ -150,6 +150,10 @@ class Subject:
         """Stop the process if it runs."""
         self._cloud.processes.stop(self.name, 180)
 
+    def replace(self) -> None:
+        """Have our daemon replaced by one that has loaded Nova before."""
+        self._cloud.processes.replace(self.name)
+
     def kill(self) -> None:
         """Kill the process, and all that is left of it."""
         self._cloud.processes.signal(self.name, signal.SIGKILL)

@@ -90,6 +90,8 @@ def restart(stage: Stage, note: Note) -> None:
     note.figure('restart_unserved_s', started.served_s - stopped_s)
     note.figure('restart_s', stage.settled(window))
     note_window(note, 'restart', window)
+    if stage.subject.kind == OURS:
+        note.figure('replaced_unserved_s', stage.replace())
 
 
 def killed(stage: Stage, note: Note) -> None:

@@ -19,6 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from onemachine.layout import ADDRESS, Layout
 from onemachine.progress import CloudError, wait_until
 
+# The option that a daemon gets from the one that it replaces.
+_SUCCESSOR = '--predecessor-fd'
+
 
 def answers(port: int, address: str = ADDRESS) -> bool:
     """Return whether a process listens on a port."""
@@ -165,8 +168,9 @@ class Processes:
                 cwd=self._layout.folder('home'),
                 start_new_session=True,
             )
-        record = Record(process.pid, born(process.pid), list(command))
-        self._path(name).write_text(json.dumps(dataclasses.asdict(record)))
+        self._write(
+            name, Record(process.pid, born(process.pid), list(command))
+        )
         return process.pid
 
     def pid(self, name: str) -> int | None:
@@ -207,6 +211,30 @@ class Processes:
             if time.monotonic() > deadline_s:
                 return
             time.sleep(0.05)
+
+    def replace(self, name: str, timeout_s: float = 120.0) -> None:
+        """Have a daemon replaced by the one that it starts; record that.
+
+        :raises CloudError: it was not replaced in time
+        """
+        record, pid = Record.read(self._path(name)), self.require(name)
+        self.signal(name, signal.SIGURG)
+        (successor,) = wait_until(
+            f'a successor of {name}',
+            lambda: [p for p in children(pid) if _SUCCESSOR in arguments(p)],
+            timeout_s,
+            interval_s=0.1,
+        )
+        if not self.await_end(name, timeout_s):
+            raise CloudError(
+                f'{name} was not replaced; the end of its log:\n'
+                + _tail(self._layout.log(name))
+            )
+        command = record.command if record else ()
+        self._write(name, Record(successor, born(successor), command))
+
+    def _write(self, name: str, record: Record) -> None:
+        self._path(name).write_text(json.dumps(dataclasses.asdict(record)))
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a recorded process, if it runs."""

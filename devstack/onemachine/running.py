@@ -88,6 +88,11 @@ class Running:
             for end in ends:
                 end.result()
 
+    def replace(self, host: str) -> None:
+        """Have an agent replaced by one that has loaded Nova before."""
+        with step(f'Replacing agent {host}'):
+            self._processes.replace(f'agent-{host}')
+
     def kill(self, hosts: Sequence[str]) -> None:
         """Kill processes with SIGKILL, an agent with all its workers."""
         names = [self._name(host) for host in hosts]

@@ -6,6 +6,7 @@ loop also runs in that thread, because the kernel kills a worker when the
 thread that started it ends.
 """
 
+import dataclasses
 import functools
 import os
 import socket
@@ -29,6 +30,7 @@ from ironic_compute.agent.groups import (
     group_name,
 )
 from ironic_compute.agent.signals import AgentSignals
+from ironic_compute.agent.successor import Predecessor, Successor
 from ironic_compute.agent.systemd import Watchdog
 from ironic_compute.agent.worker_processes import WorkerProcesses
 from ironic_compute.agent_port.agent_metrics import BackendMetrics
@@ -43,17 +45,49 @@ from ironic_compute.journal.moves import Cause, Kind, MoveRecorder, Reason
 LOG = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(frozen=True)
+class Commands:
+    """Command lines of the processes that an agent starts.
+
+    :ivar worker: without ``--agent-pid`` and ``--report-fd``
+    :ivar agent: of the next daemon of this controller
+    """
+
+    worker: Sequence[str]
+    agent: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Daemon:
+    """The agent and what belongs to its process."""
+
+    agent: Agent
+    signals: AgentSignals
+    successor: Successor
+    watchdog: Watchdog
+
+    def on_turn(self) -> None:
+        """Do what is due after each turn of the agent's loop."""
+        self.watchdog.notify_if_due()
+        self.signals.act()
+        is_leaving = self.agent.assignment.leaving is not None
+        if self.successor.check() and not is_leaving:
+            self.agent.request_stop()
+
+
 def build_agent(
-    conf: Any, prog: str, worker_command: Sequence[str]
-) -> tuple[Agent, AgentSignals]:
+    conf: Any,
+    prog: str,
+    commands: Commands,
+    predecessor: Predecessor | None = None,
+) -> Daemon:
     """Return the agent that nova.conf describes, not running yet.
 
     Its signals are not handled yet, either. Its port is open already, if it
     has one, and says that the loop has not turned.
 
     :param prog: the name of the agent's reports
-    :param worker_command: command line of a worker, without
-        ``--agent-pid`` and ``--report-fd``
+    :param predecessor: the daemon that runs; returns after its end
     :raises hashring.errors.ConfigError: the configuration is wrong
     """
     hashring_opts.check_options(
@@ -61,31 +95,30 @@ def build_agent(
         service_down_time_s=conf.service_down_time,
         report_interval_s=conf.report_interval,
     )
-    home, boot = Host(conf.host), new_boot()
+    home = Host(conf.host)
     timing = hashring_opts.Timing.from_conf(
         conf, settle_s=conf.ironic_compute.settle_s
     )
     group = group_name(conf.ironic.conductor_group, conf.ironic.shard)
     state = StateDir(conf.ironic_compute.state_path, group)
-    state.open()
     clock = SystemClock()
     backend = BackendMetrics(clock)
     membership = Membership(
         conf.coordination.backend_url,
         group,
         home,
-        boot,
+        new_boot(),
         term_s=timing.lease_term_s,
         meter=backend,
     )
-    workers = _make_workers(conf, worker_command, home, clock)
-    signals = AgentSignals(conf, prog, workers)
+    workers = _make_workers(conf, commands.worker, home, clock)
+    if predecessor is not None:
+        predecessor.wait_for_end(workers)
+    state.open()
+    limit_s = conf.ironic_compute.worker_start_s
+    successor = Successor(commands.agent, clock, limit_s)
+    signals = AgentSignals(conf, prog, workers, successor)
     watchdog = Watchdog(os.environ, clock)
-
-    def on_turn() -> None:
-        watchdog.notify_if_due()
-        signals.act()
-
     agent = Agent(
         membership=membership,
         workers=workers,
@@ -96,11 +129,12 @@ def build_agent(
         version=version(),
         page=_page_url(conf),
         find_overlap=functools.partial(find_overlap, group),
-        on_turn=on_turn,
+        on_turn=lambda: daemon.on_turn(),
         on_status=_open_port(conf, workers, backend, clock),
         on_host_move=_open_journal(conf, home, clock),
     )
-    return agent, signals
+    daemon = Daemon(agent, signals, successor, watchdog)
+    return daemon
 
 
 def _make_workers(

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals of the agent: how an operator stops, reloads and inspects a daemon.
 
-SIGTERM and SIGINT: stop for a restart. SIGUSR1: stop for good. SIGHUP: read
-the options again that may change while a process runs, such as ``debug``.
+SIGTERM and SIGINT: stop for a restart. SIGUSR1: stop for good. SIGURG: be
+replaced by a new daemon, which loads Nova first (``agent/successor``). SIGHUP:
+read the options again that may change while a process runs, such as ``debug``.
 SIGUSR2: write a report of all threads. Workers do the two latter, too.
+
+SIGURG has no other use here, and processes that do not handle it ignore it.
 
 A handler only notes its signal, because it interrupts the main thread
 anywhere. The agent's loop carries it out at its next turn, for which it is
@@ -34,16 +37,33 @@ class Instructed(Protocol):
         """Make all workers write a report."""
 
 
+class Replacement(Protocol):
+    """What starts the next daemon."""
+
+    def start(self) -> None:
+        """Start the next daemon."""
+
+    def renounce(self) -> None:
+        """Let the next daemon not begin; a signal handler calls it."""
+
+
 class AgentSignals:
     """The signals that the agent has received; the main thread calls it.
 
     :param prog: the name of the report
     """
 
-    def __init__(self, conf: Any, prog: str, workers: Instructed) -> None:
+    def __init__(
+        self,
+        conf: Any,
+        prog: str,
+        workers: Instructed,
+        successor: Replacement,
+    ) -> None:
         self._conf = conf
         self._prog = prog
         self._workers = workers
+        self._successor = successor
         self._noted: set[int] = set()
 
     def install(self, agent: Agent) -> None:
@@ -51,12 +71,14 @@ class AgentSignals:
         woken_fd, wakes_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakes_fd, warn_on_full_buffer=False)
         self._workers.end_waits_on(woken_fd)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: agent.request_stop())
-        signal.signal(
-            signal.SIGUSR1, lambda *_: agent.request_stop(for_good=True)
-        )
-        for number in (signal.SIGHUP, signal.SIGUSR2):
+
+        def stop(number: int, frame: Any) -> None:
+            self._successor.renounce()
+            agent.request_stop(for_good=number == signal.SIGUSR1)
+
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, stop)
+        for number in (signal.SIGHUP, signal.SIGUSR2, signal.SIGURG):
             signal.signal(number, self._note)
 
     def _note(self, number: int, frame: Any) -> None:
@@ -72,3 +94,5 @@ class AgentSignals:
         if signal.SIGUSR2 in noted:
             write_report(self._conf, self._prog)
             self._workers.write_reports()
+        if signal.SIGURG in noted:
+            self._successor.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""systemd readiness and watchdog of the agent: sd_notify(3).
+"""systemd readiness, watchdog and main process of the agent: sd_notify(3).
 
 Without systemd, or without ``WatchdogSec`` in the unit, nothing is sent.
 """
@@ -40,6 +40,10 @@ class Watchdog:
         else:
             self._send(b'WATCHDOG=1')
         self._sent_s = now_s
+
+    def name_main_process(self, pid: int) -> None:
+        """Say that another process is the daemon when this one has ended."""
+        self._send(b'MAINPID=%d' % pid)
 
     def _send(self, message: bytes) -> None:
         if not self._address:

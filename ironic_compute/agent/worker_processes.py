@@ -132,6 +132,12 @@ class WorkerProcesses:
             has_metrics=self._has_metrics,
         )
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether the fork server is loading Nova."""
+        server = self._fork_server
+        return server is not None and server.is_up and not server.is_ready
+
     def start(
         self, host: Host, tenure: int, has_servers: bool = False
     ) -> None:

@@ -7,9 +7,13 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 import hashring.errors
-from hashring.agent import Agent
 from ironic_compute import config, errors, instructions
-from ironic_compute.agent import build, exit_codes, worker_processes
+from ironic_compute.agent import (
+    build,
+    exit_codes,
+    successor,
+    worker_processes,
+)
 from ironic_compute.cmd import nova_options
 
 # oslo.reports writes the options of this object.
@@ -29,16 +33,21 @@ def run(arguments: list[str]) -> int:
     :returns: 0; or 78 with one sentence on stderr if the configuration is
         wrong
     """
+    predecessor, arguments = successor.parse_predecessor(arguments)
+    commands = build.Commands(
+        worker=worker_processes.worker_command(arguments),
+        agent=successor.agent_command(arguments),
+    )
     try:
         with config.translated_errors(arguments):
             configure(CONF, arguments)
-            agent, signals = build.build_agent(
-                CONF, config.PROG, worker_processes.worker_command(arguments)
+            daemon = build.build_agent(
+                CONF, config.PROG, commands, predecessor
             )
     except (errors.ConfigError, hashring.errors.ConfigError) as exc:
         return exit_codes.print_config_error(exc)
-    signals.install(agent)
-    return _run(agent)
+    daemon.signals.install(daemon.agent)
+    return _run(daemon)
 
 
 def configure(conf: Any, arguments: list[str]) -> None:
@@ -67,8 +76,15 @@ def _read(conf: Any, arguments: list[str]) -> None:
     )
 
 
-def _run(agent: Agent) -> int:
+def _run(daemon: build.Daemon) -> int:
+    agent = daemon.agent
     status = agent.run()
     if agent.exit_message is not None:
         exit_codes.print_config_error(agent.exit_message)
+    leaving = agent.assignment.leaving
+    status, next_pid = daemon.successor.settle(
+        status, is_restart=leaving is not None and leaving.restarting
+    )
+    if next_pid:
+        daemon.watchdog.name_main_process(next_pid)
     return status

@@ -5,7 +5,7 @@ import collections
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from onemachine import running
 from onemachine.chaos.load import End, Load
@@ -217,24 +217,20 @@ def _await_home(stage: Stage, host: str) -> None:
 
 
 def rolling(stage: Stage) -> None:
-    """Each agent is ended with SIGTERM and started again, three rounds."""
+    """Each agent is ended and started again, then replaced; three rounds."""
+
+    def restart(host: str) -> None:
+        stage.running.stop([host])
+        stage.start([host])
+
     before_adopted = stage.log_count(' Adopted ')
     with stage.act('rolling', HOSTS) as pings, stage.under_load() as load:
-        before, silences_s = stage.evidence.snapshot(), []
+        before = stage.evidence.snapshot()
         rolled_s = time.time()
-        for _ in range(3):
-            for host in HOSTS:
-                begun_s = time.time()
-                stage.running.stop([host])
-                stage.start([host])
-                pings.await_answer(host, begun_s, _PATIENCE_S)
-                silences_s.append(pings.longest_silence_s(host, begun_s))
+        _roll(stage, pings, 'restart', restart)
+        if not stage.plan.stock:
+            _roll(stage, pings, 'replacement', stage.running.replace)
         after = stage.evidence.snapshot()
-        stage.report.figure(
-            'not served during a restart',
-            f'median {statistics.median(silences_s):.1f} s, '
-            f'worst {max(silences_s):.1f} s',
-        )
         stage.report.none(
             'nodes or servers that changed their host', before.moved(after)
         )
@@ -246,3 +242,20 @@ def rolling(stage: Stage) -> None:
         adopted = stage.log_count(' Adopted ') - before_adopted
         stage.report.demand(adopted == 0, 'adoptions', adopted)
     stage.report_requests(load)
+
+
+def _roll(
+    stage: Stage, pings: Pings, what: str, renew: Callable[[str], None]
+) -> None:
+    """Renew each agent three times; report how long no host was served."""
+    silences_s = []
+    for host in HOSTS * 3:
+        begun_s = time.time()
+        renew(host)
+        pings.await_answer(host, time.time(), _PATIENCE_S)
+        silences_s.append(pings.longest_silence_s(host, begun_s))
+    stage.report.figure(
+        f'not served during a {what}',
+        f'median {statistics.median(silences_s):.1f} s, '
+        f'worst {max(silences_s):.1f} s',
+    )

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 
 import pytest
@@ -106,3 +107,37 @@ def test_ended_process_is_missed(running):
     running.await_end('one', 10)
     with pytest.raises(CloudError, match=r'one is not running(.|\n)*no such'):
         running.require('one')
+
+
+# On SIGURG it starts its successor and ends when that is ready.
+_DAEMON = """
+import signal, subprocess, sys, time
+def replace(*_):
+    sleep = [sys.executable, '-c', 'import time; time.sleep(60)']
+    subprocess.Popen([*sleep, '--predecessor-fd', '3'])
+    time.sleep(0.5)
+    sys.exit()
+signal.signal(signal.SIGURG, replace)
+print('ready', flush=True)
+time.sleep(60)
+"""
+
+
+def test_successor_of_a_daemon_is_recorded(running, layout):
+    """It is stopped under the same name."""
+    first = running.start('agent-c1', [sys.executable, '-c', _DAEMON])
+    wait_until('it to start', lambda: layout.log('agent-c1').read_text(), 20)
+    running.replace('agent-c1')
+    second = running.pid('agent-c1')
+    assert second not in (None, first)
+    running.stop('agent-c1')
+    assert processes.born(second) is None
+
+
+def test_daemon_that_is_not_replaced_is_named(running, layout):
+    """Its successor does not get ready, so it goes on."""
+    program = _DAEMON.replace('sys.exit()', 'return')
+    running.start('agent-c1', [sys.executable, '-c', program])
+    wait_until('it to start', lambda: layout.log('agent-c1').read_text(), 20)
+    with pytest.raises(CloudError, match='agent-c1 was not replaced'):
+        running.replace('agent-c1', timeout_s=2.0)

@@ -105,10 +105,11 @@ def test_daemon_accepts_what_devstack_writes(stacked):
     ]
     program = (
         'import sys\n'
-        'from ironic_compute.agent.build import build_agent\n'
+        'from ironic_compute.agent.build import Commands, build_agent\n'
         'from ironic_compute.cmd import daemon\n'
         'daemon.configure(daemon.CONF, sys.argv[1:])\n'
-        'build_agent(daemon.CONF, daemon.config.PROG, ["true"])\n'
+        'commands = Commands(worker=["true"], agent=["true"])\n'
+        'build_agent(daemon.CONF, daemon.config.PROG, commands)\n'
         'print(daemon.CONF.host)\n'
     )
     done = subprocess.run(

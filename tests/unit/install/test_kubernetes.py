@@ -133,13 +133,14 @@ def test_stop_signal_is_one_of_the_agent() -> None:
         def request_stop(self, *, for_good: bool = False) -> None:
             self.for_good = for_good
 
-    names = ('TERM', 'INT', 'HUP', 'USR1', 'USR2')
+    names = ('TERM', 'INT', 'HUP', 'URG', 'USR1', 'USR2')
     numbers = [getattr(signal, f'SIG{name}') for name in names]
     before = {number: signal.getsignal(number) for number in numbers}
     agent, woken_fds = Agent(), list[int]()
     workers = types.SimpleNamespace(end_waits_on=woken_fds.append)
+    next_one = types.SimpleNamespace(renounce=lambda: None)
     try:
-        module.AgentSignals(None, '', workers).install(agent)
+        module.AgentSignals(None, '', workers, next_one).install(agent)
         os.kill(os.getpid(), signal.SIGUSR1)
         assert agent.for_good
         (woken_fd,) = woken_fds

@@ -12,10 +12,12 @@ from hashring.counts import HostMove
 from hashring.events import Why
 from hashring.opts import Timing
 from hashring.ring import Host
-from ironic_compute.agent.build import build_agent
+from ironic_compute.agent.build import Commands, build_agent
 from ironic_compute.config import register_opts
 from ironic_compute.journal.move_file import journal_folder, read_moves
 from ironic_compute.journal.moves import Query
+
+_COMMANDS = Commands(worker=['worker'], agent=['agent'])
 
 
 @pytest.fixture
@@ -31,16 +33,16 @@ def conf(tmp_path):
 
 def test_state_folder_is_locked_by_the_agent(conf, tmp_path):
     """A second agent on the same state folder is refused."""
-    build_agent(conf.conf, 'agent', ['worker'])
+    build_agent(conf.conf, 'agent', _COMMANDS)
     with pytest.raises(hashring.errors.ConfigError):
-        build_agent(conf.conf, 'agent', ['worker'])
+        build_agent(conf.conf, 'agent', _COMMANDS)
 
 
 def test_hosts_that_nova_takes_for_down_too_soon_are_refused(conf):
     """Nova's service_down_time must be longer than report_interval."""
     conf.config(service_down_time=10, report_interval=10)
     with pytest.raises(hashring.errors.ConfigError):
-        build_agent(conf.conf, 'agent', ['worker'])
+        build_agent(conf.conf, 'agent', _COMMANDS)
 
 
 def test_timing_without_an_option_settles_as_the_option_does(conf):
@@ -60,7 +62,7 @@ def test_timing_without_an_option_settles_as_the_option_does(conf):
 )
 def test_moved_host_is_in_the_journal(conf, tmp_path, why, kind, reason, way):
     """The agent's own one, below the state folder."""
-    agent, _ = build_agent(conf.conf, 'agent', ['worker'])
+    agent = build_agent(conf.conf, 'agent', _COMMANDS).agent
     agent._on_host_move(HostMove(Host('c2'), why, 2.5))
     for _ in range(1000):
         found = read_moves(journal_folder(tmp_path), Query())

@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -69,7 +70,8 @@ def agent(folder: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [*program, *_options(folder)],
         env={**os.environ, 'PYTHONPATH': os.getcwd()},
-        stderr=folder.joinpath('log').open('w'),
+        stdout=folder.joinpath('log').open('w'),
+        stderr=subprocess.STDOUT,
         text=True,
     )
     try:
@@ -137,6 +139,50 @@ def test_no_signal_ends_the_agent_unless_it_is_told_to_stop(
     assert 'Threads' in report.read_text()
     agent.send_signal(signal.SIGTERM)
     assert agent.wait(_SOON_S) == 0
+
+
+def _wait_for_line(folder: pathlib.Path, pattern: str) -> re.Match[str]:
+    """Wait until the agents have logged something."""
+    ends_s = time.monotonic() + _SOON_S
+    while time.monotonic() < ends_s:
+        if found := re.search(pattern, folder.joinpath('log').read_text()):
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f'no {pattern} in the log')
+
+
+def _agents(folder: pathlib.Path) -> list[str]:
+    """Return the processes whose workers have been started, in turn."""
+    started = map(json.loads, _read(folder / 'started').splitlines())
+    pids = [words[words.index('--agent-pid') + 1] for words in started]
+    return list(dict.fromkeys(pids))
+
+
+def test_daemon_is_replaced_by_one_that_has_its_state(
+    agent: subprocess.Popen[str], folder: pathlib.Path
+) -> None:
+    """SIGURG: the next one serves the host, with the same options."""
+    agent.send_signal(signal.SIGURG)
+    pid = _wait_for_line(folder, r'Started the next daemon, process (\d+)')[1]
+    try:
+        assert agent.wait(_SOON_S) == 0
+        _wait_for_line(folder, f' {pid} INFO .*Started the worker of host c1')
+        assert _agents(folder) == [str(agent.pid), pid]
+    finally:
+        os.kill(int(pid), signal.SIGKILL)
+
+
+def test_daemon_serves_on_if_the_next_one_cannot(
+    agent: subprocess.Popen[str], folder: pathlib.Path
+) -> None:
+    """Somebody has made a mistake in the file."""
+    pool = folder / 'conf.d' / 'pool.conf'
+    pool.write_text(pool.read_text() + '[coordination]\nlease_term_s = x\n')
+    agent.send_signal(signal.SIGURG)
+    _wait_for_line(folder, 'does not replace this one: it ended with .* 78')
+    _wait_for_line(folder, 'ironic-compute: .*lease_term_s')
+    agent.send_signal(signal.SIGHUP)
+    _wait_for_instructions(folder, reloads=1, reports=0)
 
 
 @pytest.mark.parametrize('option', ['--version', '--help'])

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon is replaced: its successor has loaded Nova before it stops.
+
+``systemctl restart`` ends a daemon before the next one has loaded anything, so
+nobody serves its host for some seconds. SIGURG makes a daemon start its
+successor first. The successor reads the configuration and loads Nova. When it
+is ready, the daemon stops as it does for any restart, and the successor begins
+once the daemon's process has ended: the kernel has released its lock on the
+state directory and its port then. Two daemons never serve at the same time.
+
+A daemon whose successor fails goes on as if nothing had been requested. So a
+wrong nova.conf stops nothing.
+
+``Successor`` is what the daemon that runs has of the next one, ``Predecessor``
+what the next one has of it. One socket connects them. It is closed when either
+process ends, however it ends.
+"""
+
+import argparse
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+from oslo_log import log as logging
+
+from hashring.clock import Clock
+from ironic_compute.agent.exit_codes import EX_OSERR
+
+LOG = logging.getLogger(__name__)
+
+_PROGRAM = 'ironic-compute'
+_OPTION = '--predecessor-fd'
+_READY = b'R'
+# Seconds between two looks whether the predecessor has ended.
+_LOOK_INTERVAL_S = 0.02
+# A process whose end of the socket is closed ends within this time.
+_END_TIMEOUT_S = 1.0
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class Successor:
+    """The next daemon of this controller, for the one that runs.
+
+    The main thread makes all calls but :meth:`renounce`; none blocks longer
+    than a second.
+
+    :param command: the command line of a daemon
+    :param limit_s: seconds after which a successor that is not ready is given
+        up
+    """
+
+    _command: Sequence[str]
+    _clock: Clock
+    _limit_s: float
+
+    def __attrs_post_init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._started_s = 0.0
+        self._is_ready = False
+        self._is_renounced = False
+
+    def renounce(self) -> None:
+        """Let no successor begin: this daemon is to stop for another reason.
+
+        Signal handlers may call it.
+        """
+        self._is_renounced = True
+
+    def start(self) -> None:
+        """Start the successor, unless there is one."""
+        if self._process is not None:
+            LOG.info(
+                'The next daemon, process %(pid)d, was started before',
+                {'pid': self._process.pid},
+            )
+            return
+        ours, theirs = socket.socketpair()
+        with theirs:
+            fd = theirs.fileno()
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - our own
+                    [*self._command, _OPTION, str(fd)],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[fd],
+                )
+            except OSError as exc:
+                ours.close()
+                self._log_failure(f'it cannot be started: {exc}')
+                return
+        ours.setblocking(False)
+        self._socket, self._started_s = ours, self._clock.now_s()
+        LOG.info(
+            'Started the next daemon, process %(pid)d; this one serves until '
+            'that one has loaded Nova',
+            {'pid': self._process.pid},
+        )
+
+    def check(self) -> bool:
+        """Return whether it has become ready since the last call.
+
+        A successor that has failed is given up.
+        """
+        if self._socket is None or self._is_ready or self._is_renounced:
+            return False
+        with contextlib.suppress(BlockingIOError):
+            self._is_ready = _read(self._socket) == _READY
+            if not self._is_ready:
+                self._give_up(f'it ended with status {self._wait()}')
+            return self._is_ready
+        if self._clock.now_s() - self._started_s > self._limit_s:
+            self._give_up(f'it was not ready after {self._limit_s:.0f} s')
+        return False
+
+    def settle(self, status: int, *, is_restart: bool) -> tuple[int, int]:
+        """Decide at the end of this daemon whether its successor begins.
+
+        It begins when this process has ended. If that is not wanted, it is
+        killed.
+
+        :param status: the exit status of this daemon
+        :param is_restart: this daemon has left for a restart, not for good
+        :returns: the exit status, and the process that begins; 0 for none.
+            The status is 71 if the successor has ended, so that the service
+            manager starts a daemon.
+        """
+        if self._process is None:
+            return status, 0
+        is_wanted = self._is_ready and is_restart and not self._is_renounced
+        if status or not is_wanted:
+            self._end()
+            return status, 0
+        if self._process.poll() is not None:
+            self._give_up(f'it ended with status {self._wait()}')
+            return EX_OSERR, 0
+        return 0, self._process.pid
+
+    def _give_up(self, why: str) -> None:
+        self._log_failure(why)
+        self._end()
+
+    def _end(self) -> None:
+        if self._process is not None and self._socket is not None:
+            self._process.kill()
+            self._wait()
+            self._socket.close()
+        self._process = self._socket = None
+        self._is_ready = False
+
+    def _log_failure(self, why: str) -> None:
+        LOG.error(
+            'The next daemon does not replace this one: %(why)s',
+            {'why': why},
+        )
+
+    def _wait(self) -> int | None:
+        """Reap the process, which is ending; return its status."""
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self._process.wait(_END_TIMEOUT_S)
+        return None
+
+
+class Workers(Protocol):
+    """The workers of a successor, which has none yet."""
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether the fork server is loading Nova."""
+
+    def events(self, timeout_s: float) -> object:
+        """Let the fork server go on; wait for it up to ``timeout_s``."""
+
+
+class Predecessor:
+    """The daemon that this process replaces.
+
+    :param fd: this process's end of the socket
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+
+    def wait_for_end(self, workers: Workers) -> None:
+        """Load Nova, say so, and return when the predecessor has ended."""
+        workers.events(_LOOK_INTERVAL_S)
+        while workers.is_loading:
+            workers.events(_LOOK_INTERVAL_S)
+        with self._socket, contextlib.suppress(BrokenPipeError):
+            self._socket.send(_READY)
+            self._socket.setblocking(False)
+            while not self._has_ended():
+                workers.events(_LOOK_INTERVAL_S)
+        LOG.info('The daemon before this one has ended; this one begins')
+
+    def _has_ended(self) -> bool:
+        try:
+            return _read(self._socket) == b''
+        except BlockingIOError:
+            return False
+
+
+def parse_predecessor(
+    arguments: Sequence[str],
+) -> tuple[Predecessor | None, list[str]]:
+    """Return the predecessor that a command line names, and its other options.
+
+    Only a daemon passes this option, to its successor.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(_OPTION, type=int)
+    parsed, others = parser.parse_known_args(arguments)
+    fd = parsed.predecessor_fd
+    return None if fd is None else Predecessor(fd), others
+
+
+def agent_command(arguments: Sequence[str]) -> list[str]:
+    """Return the command line of another daemon like this process.
+
+    :param arguments: the options of this process
+    """
+    script = os.path.abspath(sys.argv[0])
+    if os.path.basename(script) == _PROGRAM and os.access(script, os.X_OK):
+        return [script, *arguments]
+    return [sys.executable, '-m', 'ironic_compute.cmd.agent', *arguments]
+
+
+def _read(end: socket.socket) -> bytes:
+    """Return what the other process has sent; empty if it has ended.
+
+    :raises BlockingIOError: nothing was sent
+    """
+    try:
+        return end.recv(1)
+    except ConnectionResetError:
+        return b''

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon starts its successor; both ends, with toy programs."""
+
+import contextlib
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from ironic_compute.agent.exit_codes import EX_OSERR
+from ironic_compute.agent.successor import (
+    Predecessor,
+    Successor,
+    agent_command,
+    parse_predecessor,
+)
+from tests.fakes.clock import ManualClock
+
+_LIMIT_S = 30.0
+_SOON_S = 20.0
+# A daemon that is ready at once, and ends with its predecessor.
+_READY = """
+import socket, sys
+fd = sys.argv[sys.argv.index('--predecessor-fd') + 1]
+end = socket.socket(fileno=int(fd))
+end.send(b'R')
+end.recv(1)
+"""
+_WRONG_CONFIG = 'raise SystemExit(78)'
+_LOADS_FOR_EVER = 'import time; time.sleep(600)'
+# It is ready, then it ends.
+_DIES = _READY.replace('end.recv(1)', '')
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The clock of the daemon that runs."""
+    return ManualClock()
+
+
+def _started(program: str, clock: ManualClock) -> Successor:
+    successor = Successor([sys.executable, '-c', program], clock, _LIMIT_S)
+    successor.start()
+    return successor
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    ends_s = time.monotonic() + _SOON_S
+    while not is_so():
+        assert time.monotonic() < ends_s
+        time.sleep(0.01)
+
+
+def _is_ready(program: str, clock: ManualClock) -> Successor:
+    successor = _started(program, clock)
+    _until(successor.check)
+    return successor
+
+
+def test_successor_begins_when_it_is_ready(clock: ManualClock) -> None:
+    """The daemon stops once for it, and names its process."""
+    successor = _is_ready(_READY, clock)
+    assert not successor.check()
+    status, pid = successor.settle(0, is_restart=True)
+    assert status == 0
+    assert pid == successor._process.pid
+
+
+def test_wrong_configuration_stops_nothing(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The daemon goes on, says why, and can be replaced later."""
+    successor = _started(_WRONG_CONFIG, clock)
+    _until(
+        lambda: 'it ended with status 78' in caplog.text or (successor.check())
+    )
+    assert successor.settle(0, is_restart=True) == (0, 0)
+    successor._command = [sys.executable, '-c', _READY]
+    successor.start()
+    _until(successor.check)
+
+
+def test_successor_that_never_loads_is_given_up(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After ``worker_start_s``."""
+    successor = _started(_LOADS_FOR_EVER, clock)
+    process = successor._process
+    assert not successor.check()
+    clock.advance(_LIMIT_S + 1.0)
+    assert not successor.check()
+    assert process.poll() is not None
+    assert 'it was not ready after 30 s' in caplog.text
+
+
+def test_second_request_starts_no_second_successor(
+    clock: ManualClock,
+) -> None:
+    """While the first one loads."""
+    successor = _started(_LOADS_FOR_EVER, clock)
+    process = successor._process
+    successor.start()
+    assert successor._process is process
+    successor.settle(0, is_restart=False)
+
+
+def test_program_that_cannot_be_started_stops_nothing(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For instance while the package is being upgraded."""
+    successor = Successor(['/nowhere/ironic-compute'], clock, _LIMIT_S)
+    successor.start()
+    assert not successor.check()
+    assert 'it cannot be started' in caplog.text
+    assert successor.settle(0, is_restart=True) == (0, 0)
+
+
+@pytest.mark.parametrize('status', [0, 78])
+def test_daemon_that_stops_for_another_reason_ends_its_successor(
+    clock: ManualClock, status: int
+) -> None:
+    """It left for good, or its configuration cannot work any more."""
+    successor = _is_ready(_READY, clock)
+    process = successor._process
+    assert successor.settle(status, is_restart=bool(status)) == (status, 0)
+    assert process.poll() is not None
+
+
+def test_order_to_stop_ends_the_successor(clock: ManualClock) -> None:
+    """SIGTERM comes while the daemon that is replaced ends its tasks."""
+    successor = _is_ready(_READY, clock)
+    successor.renounce()
+    assert successor.settle(0, is_restart=True) == (0, 0)
+
+
+def test_successor_that_is_late_for_an_order_to_stop_replaces_nothing(
+    clock: ManualClock,
+) -> None:
+    """It becomes ready while the daemon leaves for good."""
+    successor = _started(_READY, clock)
+    successor.renounce()
+    time.sleep(0.5)
+    assert not successor.check()
+    successor.settle(0, is_restart=False)
+
+
+def test_service_manager_starts_a_daemon_if_the_successor_died(
+    clock: ManualClock,
+) -> None:
+    """Status 0 would leave the host without a daemon."""
+    successor = _is_ready(_DIES, clock)
+    successor._process.wait(_SOON_S)
+    assert successor.settle(0, is_restart=True) == (EX_OSERR, 0)
+
+
+class _Workers:
+    """A fork server that loads for three turns."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    @property
+    def is_loading(self) -> bool:
+        return self.turns < 3
+
+    def events(self, timeout_s: float) -> None:
+        self.turns += 1
+        time.sleep(0.001)
+
+
+def _wait_in_thread(end: socket.socket) -> tuple[threading.Thread, _Workers]:
+    workers = _Workers()
+    predecessor = Predecessor(end.detach())
+    thread = threading.Thread(
+        target=predecessor.wait_for_end, args=(workers,), daemon=True
+    )
+    thread.start()
+    return thread, workers
+
+
+def test_successor_waits_until_its_predecessor_has_ended() -> None:
+    """It says that it is ready when Nova is loaded, not before."""
+    ours, theirs = socket.socketpair()
+    thread, workers = _wait_in_thread(theirs)
+    ours.settimeout(_SOON_S)
+    assert ours.recv(1) == b'R'
+    turns = workers.turns
+    assert turns >= 3
+    _until(lambda: workers.turns > turns)
+    assert thread.is_alive()
+    ours.close()
+    thread.join(_SOON_S)
+    assert not thread.is_alive()
+
+
+def test_successor_begins_if_its_predecessor_was_killed() -> None:
+    """Before it could say that it is ready."""
+    ours, theirs = socket.socketpair()
+    ours.close()
+    thread, _ = _wait_in_thread(theirs)
+    thread.join(_SOON_S)
+    assert not thread.is_alive()
+
+
+def test_only_the_option_of_a_successor_is_taken_off() -> None:
+    """All other options are those of its predecessor."""
+    ours, theirs = socket.socketpair()
+    with contextlib.closing(ours):
+        fd = str(theirs.detach())
+        options = ['--config-file', 'a', '--predecessor-fd', fd, '--debug']
+        predecessor, others = parse_predecessor(options)
+        assert predecessor is not None
+        predecessor._socket.close()
+    assert others == ['--config-file', 'a', '--debug']
+    assert parse_predecessor(others) == (None, others)
+
+
+def test_successor_has_the_options_of_its_predecessor(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program is the one that was started, or the module."""
+    script = tmp_path / 'ironic-compute'
+    script.touch(mode=0o755)
+    monkeypatch.setattr(sys, 'argv', [str(script)])
+    assert agent_command(['--debug']) == [str(script), '--debug']
+    monkeypatch.setattr(sys, 'argv', ['/usr/lib/agent.py'])
+    command = agent_command(['--debug'])
+    assert command[1:] == ['-m', 'ironic_compute.cmd.agent', '--debug']
