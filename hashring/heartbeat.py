@@ -286,7 +286,7 @@ class HeartbeatThread:
             former is not None
             and self._state.lease.held(self._clock.now_s())
             and set(former.serving) <= set(me.serving)
-            and former.wants_home == me.wants_home
+            and (me.wants_home or not former.wants_home)
         )
 
     def _send_heartbeat(self) -> None:

@@ -263,6 +263,23 @@ def test_lease_ends_if_others_would_wait_in_vain(
     assert not scene.held()
 
 
+def test_wish_for_the_home_host_that_is_refused_ends_no_lease(
+    scene: Scene,
+) -> None:
+    """Others may adopt it, as before; this agent serves others' hosts."""
+    former = dataclasses.replace(ME, serving=(Host('c2'),), wants_home=False)
+    scene.beat()
+    scene.heartbeat_thread.set_member(former, 1)
+    scene.beat()
+    assert scene.service.members() == (former,)
+    wish = dataclasses.replace(former, wants_home=True)
+    scene.heartbeat_thread.set_member(wish, 1)
+    scene.refused = errors.RequestRefused('no space')
+    for _ in range(20):
+        scene.beat()
+        assert scene.held()
+
+
 def test_former_record_renews_no_lease_that_has_lapsed(scene: Scene) -> None:
     """The record may name hosts whose locks were lost meanwhile."""
     served = dataclasses.replace(ME, serving=(Host('c1'),))
