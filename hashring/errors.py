@@ -10,6 +10,9 @@ made again.
 # The exit status of a daemon whose configuration is wrong (sysexits.h).
 EX_CONFIG = 78
 
+# The text of etcd's error when it has reached its quota.
+NO_SPACE = 'database space exceeded'
+
 
 class HashringError(Exception):
     """The root of all errors of this package."""
@@ -34,6 +37,9 @@ class StateDirRefused(ConfigError):
 class BackendUnavailable(HashringError, Retriable):
     """A request to the coordination backend failed."""
 
+    symptom = 'does not answer'
+    """What the backend does, in a sentence about it."""
+
     @property
     def cure(self) -> str:
         """What the operator can do about it."""
@@ -56,6 +62,15 @@ class BackendUnavailable(HashringError, Retriable):
 
 class RequestRefused(BackendUnavailable):
     """The backend works, and has refused this request, e.g. without space."""
+
+    symptom = 'refuses what is asked'
+
+    @property
+    def cure(self) -> str:
+        """What the operator can do about it."""
+        if NO_SPACE in str(self):
+            return 'compact and defragment it, then disarm its alarm'
+        return 'look into its log, and check the rights of the user in the URL'
 
 
 class NotInGroup(BackendUnavailable):

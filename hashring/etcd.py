@@ -25,9 +25,6 @@ from hashring.etcd_auth import EtcdAuth
 from hashring.etcd_servers import EtcdServers
 from hashring.group import LockToken
 
-# The text of etcd's error when it has reached its quota.
-_NO_SPACE = 'database space exceeded'
-
 
 class EtcdAdapter(Adapter):
     """The adapter of tooz's ``Etcd3Driver``."""
@@ -59,7 +56,7 @@ class EtcdAdapter(Adapter):
             raise  # It is an answer of the server.
         except errors.BackendUnavailable as exc:
             # An etcd without space is one on all its servers.
-            if _NO_SPACE not in str(exc):
+            if errors.NO_SPACE not in str(exc):
                 self._servers.leave(server, str(exc))
             raise
 

@@ -398,7 +398,7 @@ def read_pools(
         return _read_pools(watcher, timeout_s)
     except errors.BackendUnavailable as exc:
         raise errors.BackendUnavailable(
-            f'{backends.OPTION} is {backend.shown}, and it does not answer '
+            f'{backends.OPTION} is {backend.shown}, and it {exc.symptom} '
             f'({exc}): {exc.cure}.'
         ) from exc
 

@@ -11,7 +11,7 @@ import requests
 
 from hashring import errors
 from hashring.group import Member
-from hashring.membership import Membership, new_boot
+from hashring.membership import Membership, new_boot, read_pools
 from hashring.ring import Host
 from tests.contract.coordination.backends import persist
 from tests.contract.coordination.servers import KINDS, Server
@@ -74,3 +74,12 @@ def test_full_etcd_keeps_the_lease_and_says_what_is_wrong(
     group.release(HOST)
     with pytest.raises(errors.RequestRefused, match='space exceeded'):
         group.try_lock(HOST)
+
+
+def test_command_says_that_etcd_is_full(server: Server) -> None:
+    """A reader needs a lease of etcd, too, which a full one does not give."""
+    _fill(server.place)
+    with pytest.raises(
+        errors.BackendUnavailable, match=r'refuses .* disarm its alarm'
+    ):
+        read_pools(server.url, term_s=15.0)

@@ -51,3 +51,19 @@ def test_exit_status_of_a_wrong_configuration_is_that_of_sysexits() -> None:
 def test_cure_follows_from_the_reason(reason: str, cure: str) -> None:
     """A backend that demands a certificate was said to be out of reach."""
     assert cure in errors.BackendUnavailable(reason).cure
+
+
+@pytest.mark.parametrize(
+    ('reason', 'cure'),
+    [
+        ('etcdserver: mvcc: database space exceeded', 'disarm its alarm'),
+        ('etcdserver: permission denied', 'check the rights'),
+    ],
+)
+def test_backend_that_refuses_is_not_said_to_be_away(
+    reason: str, cure: str
+) -> None:
+    """It runs, so that nobody need look for it."""
+    refusal = errors.RequestRefused(reason)
+    assert refusal.symptom == 'refuses what is asked'
+    assert cure in refusal.cure
