@@ -101,7 +101,6 @@ class Removal:
 
         :param began_s: when the read of the suspects began
         """
-        self._mark_missing(node)
         if self._suspects.is_confirmed(node, began_s):
             return True
         self._suspects.note_missing(node, self._clock.now_s())
@@ -128,8 +127,6 @@ class Removal:
         began_s = self._clock.now_s()
         missing = self._find_missing(absent)
         self._unanswered &= absent
-        for node in sorted(missing):
-            self._mark_missing(node)
         known = dict(self._missing)
         since_s = {n: known[n] for n in missing & known.keys()}
         if names:  # An empty list is more often an error than a short one is.
@@ -176,7 +173,10 @@ class Removal:
                 run_isolated(node, self._remove, node, 'deleted in Ironic')
 
     def _find_missing(self, absent: Set[NodeId]) -> frozenset[NodeId]:
-        """Read absent nodes; return those that Ironic answers 404 for.
+        """Read absent nodes; mark and return those with a 404 of Ironic.
+
+        Without those that another part of the worker has found while others
+        were read here.
 
         Ends at the first node that Ironic does not answer for, because each
         further read may last as long, and no audit begins meanwhile. That node
@@ -186,6 +186,7 @@ class Removal:
         for node in sorted(absent, key=lambda n: (n in self._unanswered, n)):
             try:
                 if self._is_missing(node):
+                    self._mark_missing(node)
                     missing.add(node)
             except errors.IronicUnavailable as exc:
                 LOG.debug('Could not ask for a node: %(exc)s', {'exc': exc})
@@ -193,7 +194,12 @@ class Removal:
                 self._suspects.forget_missing(node)
                 break
             self._unanswered.discard(node)
-        return frozenset(missing)
+        return frozenset(filter(self._is_marked, missing))
+
+    def _is_marked(self, node: NodeId) -> bool:
+        """Return whether no read has found a node since its last 404."""
+        mark = self._held_nodes.missing_mark(node)
+        return mark is not None and mark == self._marks.get(node)
 
     def _is_certain(self, count: int) -> bool:
         """Return whether a 404 means that the node does not exist.

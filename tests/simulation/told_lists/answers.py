@@ -3,7 +3,7 @@
 
 The checks of the storm: a worker removes a node only after two 404s that it
 has read itself, a minute apart and without an answer that found the node in
-between. And it offers no node while the last answer of its feed was a 404,
+between. And it offers no node while the last of these answers was a 404,
 whatever a list shows.
 """
 
@@ -31,16 +31,10 @@ class Answers:
         self._404s: dict[NodeId, list[float]] = {}
         self._marked: set[NodeId] = set()
 
-    def note_404(
-        self, node: NodeId, asked_s: float, *, is_marked: bool
-    ) -> None:
-        """Record a 404.
-
-        :param is_marked: a held node is marked as missing at once; the removal
-            first reads other nodes
-        """
+    def note_404(self, node: NodeId, asked_s: float) -> None:
+        """Record a 404; the worker marks a held node as missing at once."""
         self._404s.setdefault(node, []).append(asked_s)
-        if is_marked and self._is_held(node):
+        if self._is_held(node):
             self._marked.add(node)
 
     def note_found(self, node: NodeId) -> None:

@@ -17,21 +17,15 @@ from tests.simulation.told_lists.world import World
 
 
 class Ironic:
-    """IronicClient, for the feed or for the removal of one worker.
-
-    :param is_of_feed: the feed stores an answer as soon as it has it
-    """
+    """IronicClient, for the feed or for the removal of one worker."""
 
     has_shard = False
 
-    def __init__(
-        self, world: World, host: Host, answers: Answers, *, is_of_feed: bool
-    ) -> None:
+    def __init__(self, world: World, host: Host, answers: Answers) -> None:
         self._world = world
         self._cloud = world.cloud
         self._host = host
         self._answers = answers
-        self._is_of_feed = is_of_feed
         self.lists_count = 0
         self.is_in_pool = world.cloud.is_in_pool
         self.can_list_all_nodes = world.cloud.can_list_all_nodes
@@ -71,7 +65,7 @@ class Ironic:
             facts = self._cloud.read_node(node)
         except errors.NodeNotFound:
             self._world.let_others_act(0.5, 3)
-            self._answers.note_404(node, asked_s, is_marked=self._is_of_feed)
+            self._answers.note_404(node, asked_s)
             raise
         self._world.let_others_act(0.5, 3)
         self._answers.note_found(node)

@@ -79,8 +79,8 @@ class Worker:
         self.world, self.host = world, host
         self._running: set[str] = set()
         self.answers = Answers(world, host, self._is_held)
-        self.ironic = Ironic(world, host, self.answers, is_of_feed=True)
-        asked = Ironic(world, host, self.answers, is_of_feed=False)
+        self.ironic = Ironic(world, host, self.answers)
+        asked = Ironic(world, host, self.answers)
         self.owner = owner = _Owner(self, asked, parts)
         world.cloud.hosts[host] = owner
         owner.services.read_records()

@@ -434,6 +434,42 @@ def test_node_found_between_two_audits_and_missing_again_is_not_removed() -> (
     assert not one.held_nodes.rows()
 
 
+def _find_n1_when_n2_is_read(cloud: Cloud, one: One) -> None:
+    """Have another part of the worker find n1 after the next 404 of it."""
+    read_node = cloud.read_node
+
+    def read(node: str) -> NodeFacts:
+        if node == 'n2':
+            cloud.read_node = read_node  # type: ignore[method-assign]
+            one.node_changes.mark_present(N1)
+        return read_node(node)
+
+    cloud.read_node = read  # type: ignore[method-assign]
+
+
+def test_suspect_that_is_found_while_others_are_read_is_not_removed() -> None:
+    """The 404 before that is not the first of two."""
+    cloud, one = _deleted('n1', 'n2')
+    for node in (N1, NodeId('n2')):
+        one.node_changes.note_deleted(node)
+    _find_n1_when_n2_is_read(cloud, one)
+    _pass(cloud, one, 70.0)
+    assert cloud.removed == ['provider of n2', 'n2']
+    _pass(cloud, one, 10.0)
+    assert cloud.removed[2:] == ['provider of n1', 'n1']
+
+
+def test_node_that_is_found_during_an_audit_is_not_removed() -> None:
+    """An audit may read thousands of nodes after the one with a wrong 404."""
+    cloud, one = _deleted('n1', 'n2', 'n3')
+    _find_n1_when_n2_is_read(cloud, one)
+    _list_nothing(cloud, one)
+    _list_nothing(cloud, one)
+    assert set(one.held_nodes.rows()) == {N1}
+    _list_nothing(cloud, one)
+    assert not one.held_nodes.rows()
+
+
 @EVIDENCE
 def test_suspect_that_ironic_has_again_is_offered_again(
     become_evident: Evidence,
