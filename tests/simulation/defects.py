@@ -22,7 +22,7 @@ from hashring.lease_terms import LeaseTerms
 from hashring.pool import Pool
 from hashring.ring import Host, Ring
 from hashring.workers import WorkerExited
-from ironic_compute.errors import IronicComputeError, NodeNotFound
+from ironic_compute.errors import IronicComputeError
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes, HeldVersion
 from ironic_compute.ownership.new_nodes import NewNodes
@@ -298,16 +298,13 @@ class IgnoresInstanceMoves(Rebalancer):
 
 
 class RemovesOnAnyError(Removal):
-    """Any error of Ironic counts as a missing node."""
+    """A read that Ironic does not answer counts as a 404."""
 
     def _is_missing(self, node: NodeId) -> bool:
         try:
-            self._client.read_node(node)
-        except NodeNotFound:
-            return True
+            return super()._is_missing(node)
         except IronicComputeError:
             return True
-        return False
 
 
 class ResumesOnlyOnce(InterruptedTasks):
@@ -528,7 +525,7 @@ SEEDS: dict[str, int] = {
     'create without agreement': 2063,
     'created row used unconfirmed': 1,
     'wall clocks of others trusted': 60234,
-    'delete on error': 60014,
+    'delete on error': 60092,
     'resume only at start': 4,
     'row not following the instance': 60020,
     'deleted server left on its node': 4,
