@@ -51,8 +51,7 @@ class DeployRequest:
                 self.node, self.target, configdrive=self.drive
             )
         except errors.IronicComputeError as exc:
-            if not isinstance(exc, errors.Untouched):
-                self.may_be_begun = True
+            self.may_be_begun |= _may_be_done(exc)
             if not self._is_begun():
                 raise
 
@@ -70,3 +69,13 @@ class DeployRequest:
             return found in (Meaning.IN_USE, Meaning.FAILED)
         read = self.waiter.client.read_fields(self.node, [CHANGED_AT])
         return bool(read[CHANGED_AT] != self.changed_at)
+
+
+def _may_be_done(exc: errors.IronicComputeError) -> bool:
+    """Return whether Ironic may have carried out a request nevertheless.
+
+    After a refusal it has not, whatever the node does meanwhile: an operator
+    may end a rescue or a service of it.
+    """
+    is_without_answer = isinstance(exc, errors.IronicUnavailable)
+    return is_without_answer and not isinstance(exc, errors.Untouched)

@@ -196,3 +196,20 @@ def test_rebuild_that_was_refused_after_it_had_begun_is_no_refusal():
     bench.ironic.set_provision_state = answer
     with pytest.raises(nova_exception.InstanceDeployFailure, match='room'):
         _rebuild(bench)
+
+
+def test_rebuild_that_ironic_refuses_is_not_taken_for_one_that_was_begun():
+    """An operator ends a service of the node meanwhile.
+
+    The server would be ACTIVE with the new image, but the former disk.
+    """
+    bench = fake.bench_with_server()
+    bench.ironic.changed_at[fake.NODE] = '2026-11-02T07:04:00+00:00'
+
+    def refuse(node, target, **arguments):
+        bench.ironic.changed_at[node] = '2026-11-02T07:05:00+00:00'
+        raise errors.IronicRefused('no more room')
+
+    bench.ironic.set_provision_state = refuse
+    with pytest.raises(nova_exception.InstanceDeployFailure, match='room'):
+        _rebuild(bench)
