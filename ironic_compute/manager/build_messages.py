@@ -44,6 +44,9 @@ LOG = logging.getLogger(__name__)
 BUILD = inspect.signature(
     nova_manager.ComputeManager._do_build_and_run_instance
 )
+_retried_while_kept = retried(
+    'The build of server %(server)s cannot begin yet: %(error)s', while_kept
+)
 # The task states of a build that has claimed a node.
 _BEGUN = frozenset(
     {
@@ -213,10 +216,7 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         with late_saves.expecting_unbuilt(instance, late_saves.BEGIN):
             super()._build_and_run_instance(context, instance, *args, **kwargs)
 
-    @retried(
-        'The build of server %(server)s cannot begin yet: %(error)s',
-        while_kept,
-    )
+    @_retried_while_kept
     def _must_build(
         self, context: Any, instance: Any, request: dict[str, Any]
     ) -> bool:
@@ -242,10 +242,14 @@ class BuildMessages(stale_messages.DropsStaleMessages):
             self._renew_volumes(context, instance, request)
         return message is None or self._has_allocation(instance, request)
 
+    @_retried_while_kept
     def _renew_volumes(
         self, context: Any, instance: Any, request: dict[str, Any]
     ) -> None:
         """Put the volumes of an earlier build into the request.
+
+        Repeated by itself, because the record does not show any more that
+        there was an earlier build, once that is undone.
 
         If Cinder refuses that, because its user has deleted a volume or used
         it elsewhere meanwhile, the request stays as it is: the build fails at

@@ -4,6 +4,7 @@
 import types
 from typing import Any
 
+import oslo_messaging
 import pytest
 from cinderclient import exceptions as cinder_exceptions
 from nova import exception as nova_exception
@@ -261,6 +262,42 @@ def test_repeated_build_has_the_volumes_of_the_first_one(
         arguments=arguments,
     )
     assert used == [volumes]
+
+
+@pytest.mark.parametrize(
+    'error',
+    [
+        nova_exception.CinderConnectionFailed(reason='refused'),
+        oslo_messaging.MessagingTimeout(),
+    ],
+)
+def test_build_that_was_sent_twice_waits_for_the_volumes_of_the_first_one(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once that one is undone, only this thread knows that it was begun."""
+    used: list[Any] = []
+    failures = [error, error]
+
+    class _Manager(_Redelivered):
+        def undo_interrupted_build(
+            self, context: Any, instance: Any, networks: Any
+        ) -> bool:
+            instance.then = (*UNBUILT, task_states.SCHEDULING)
+            return True
+
+        def renew_volumes(self, context: Any, server: str) -> str:
+            if failures:
+                raise failures.pop()
+            return super().renew_volumes(context, server)
+
+        def forward_late(self, context: Any, server: Any, request: Any) -> Any:
+            used.append(request['block_device_mapping'])
+            return False
+
+    then = vm_states.BUILDING, 'c1', task_states.SPAWNING
+    manager = _Manager()
+    assert _build_again(manager, then, monkeypatch, is_redelivered=False)
+    assert used == ['volumes of s1']
 
 
 @pytest.mark.parametrize(
