@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from nova import exception as nova_exception
+from nova import objects
 from nova.compute import manager as nova_manager
 from nova.objects import fields
 from nova.virt import block_device as driver_block_device
@@ -141,8 +142,7 @@ class NamesNewVolumes(nova_manager.ComputeManager):
     def _find_attachments(self, context: Any, server: str, bdms: Any) -> None:
         """Put attachments that no worker has saved into the block devices.
 
-        A worker may have ended between the two, or a delete's message is
-        older than the attachment.
+        A worker may have ended between the two.
         """
         if any(is_new(bdm) for bdm in bdms):
             found = {
@@ -192,7 +192,15 @@ class NamesNewVolumes(nova_manager.ComputeManager):
         bdm.save()
 
     def _delete_instance(self, context: Any, instance: Any, bdms: Any) -> None:
-        """Delete a server, with what a build has made and not attached."""
+        """Delete a server, with what a build has made and not attached.
+
+        Since nova-api has read the block devices, the build may have attached
+        the volume, or have put another one in its place.
+        """
+        if any(is_new(bdm) for bdm in bdms):
+            bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+                context, instance.uuid
+            )
         self._ask_cinder(
             instance.uuid,
             lambda: self._find_attachments(context, instance.uuid, bdms),

@@ -82,6 +82,15 @@ class _Nova:
         self.rows[bdm.id].update(bdm.obj_get_changes())
         return {'obj_what_changed': set()}, None
 
+    def object_class_action_versions(
+        self, context: Any, name: str, method: str, *args: Any
+    ) -> Any:
+        assert (name, method) == (
+            'BlockDeviceMappingList',
+            'get_by_instance_uuid',
+        )
+        return objects.BlockDeviceMappingList(objects=self.read())
+
     def volumes(self) -> list[str | None]:
         assert self.rows is not None
         return [row['volume_id'] for row in self.rows]
@@ -386,6 +395,21 @@ def test_delete_that_is_older_than_the_attachment_frees_it(
     room.build()
     assert [bdm.volume_id for bdm in read] == ['v1']
     room.cinder.is_up = False
+    room.delete(read)
+    assert (room.cinder.statuses, room.cinder.attachments) == ({}, {})
+
+
+def test_delete_that_is_older_than_another_volume_frees_it(
+    make_room: Any,
+) -> None:
+    """nova-api has read the block devices before Cinder has failed."""
+    room = make_room('image')
+    room.build_and_die()
+    read = room.nova.read()
+    room.cinder.statuses['v1'] = 'error'
+    room.build()
+    assert [bdm.volume_id for bdm in read] == ['v1']
+    assert room.nova.volumes() == ['v2']
     room.delete(read)
     assert (room.cinder.statuses, room.cinder.attachments) == ({}, {})
 
