@@ -44,6 +44,7 @@ from ironic_compute.manager.attachments import WaitingAttachments
 from ironic_compute.manager.build_forwarding import ForwardsBuilds
 from ironic_compute.manager.confirmed_rpcapi import ConfirmedComputeAPI
 from ironic_compute.manager.deletes import RepeatedDeletes
+from ironic_compute.manager.deployed_servers import KeepsDeployedServers
 from ironic_compute.manager.failed_unshelves import FreesFailedUnshelves
 from ironic_compute.manager.misdirected_messages import MessageForwarder
 from ironic_compute.manager.network_refusals import NamesNetworkRefusals
@@ -111,6 +112,7 @@ class IronicComputeManager(
     RepeatedRescues,
     NamesNetworkRefusals,
     FreesFailedUnshelves,
+    KeepsDeployedServers,
 ):
     """Nova's ComputeManager for one host and its held nodes.
 
