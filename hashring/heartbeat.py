@@ -51,7 +51,7 @@ class HeartbeatState:
     @property
     def is_joining(self) -> bool:
         """Whether the first heartbeat has neither succeeded nor failed."""
-        return self.lease.base_s is None and self.failure is None
+        return self.verdict is None and self.failure is None
 
 
 class HeartbeatThread:

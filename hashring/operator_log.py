@@ -86,8 +86,9 @@ class OperatorLog:
             )
 
     def _log_lease_won(self, state: HeartbeatState, now_s: float) -> None:
+        # A daemon that was restarted has two records for a while.
         others = sorted(
-            m.home for m in state.view.members if m.home != self._home
+            {m.home for m in state.view.members if m.home != self._home}
         )
         names = {
             'home': self._home,

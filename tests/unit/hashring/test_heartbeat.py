@@ -75,6 +75,22 @@ def test_the_first_beat_joins_and_counts(scene: Scene) -> None:
     assert scene.heartbeat_thread.state().view.members == (ME,)
 
 
+def test_agent_joins_until_its_first_heartbeat_is_answered(
+    scene: Scene,
+) -> None:
+    """Its record in the group is not enough; an error is an answer."""
+    state = scene.heartbeat_thread.state()
+    assert state.is_joining
+    lease = state.lease.joined(1.0)
+    assert dataclasses.replace(state, lease=lease).is_joining
+    scene.broken = errors.BackendUnavailable('reset')
+    scene.beat()
+    assert not scene.heartbeat_thread.state().is_joining
+    scene.broken = None
+    scene.beat()
+    assert not scene.heartbeat_thread.state().is_joining
+
+
 def test_changed_record_is_published_with_the_next_heartbeat(
     scene: Scene,
 ) -> None:

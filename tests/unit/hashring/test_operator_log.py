@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from hashring.group import Boot, Member
+from hashring.group import Boot, Member, View
 from hashring.half_alive import Cause
 from hashring.heartbeat import HeartbeatState
 from hashring.lease import Lease, Verdict
@@ -115,6 +115,18 @@ def test_reason_of_a_lost_lease_is_logged(
         )
         operator_log.log_lease(lost, 3.0)
         assert why in caplog.messages[-1]
+
+
+def test_daemon_with_two_records_is_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It was restarted, and its former record is still in the group."""
+    caplog.set_level(logging.INFO)
+    members = tuple(Member(Host('c2'), Boot(b)) for b in ('b2', 'b3'))
+    lease = Lease(15.0, 3.0, base_s=1.0, counted=True)
+    state = HeartbeatState(lease, view=View(members))
+    OperatorLog(C1, BACKEND, 0.0).log_lease(state, 1.0)
+    assert caplog.messages == ['Joined the group as c1, beside c2']
 
 
 def test_lease_that_stays_is_logged_when_it_is_won(
