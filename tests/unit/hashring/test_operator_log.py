@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from hashring.group import Boot, Member, View
+from hashring.adoption import View
+from hashring.group import Boot, Member
 from hashring.half_alive import Cause
 from hashring.heartbeat import HeartbeatState
 from hashring.lease import Lease, Verdict
