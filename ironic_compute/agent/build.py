@@ -30,6 +30,7 @@ from ironic_compute.agent.groups import (
     group_name,
 )
 from ironic_compute.agent.signals import AgentSignals
+from ironic_compute.agent.start_process import StartedForkServer
 from ironic_compute.agent.successor import Predecessor, Successor
 from ironic_compute.agent.systemd import Watchdog
 from ironic_compute.agent.worker_processes import WorkerProcesses
@@ -79,6 +80,7 @@ def build_agent(
     conf: Any,
     prog: str,
     commands: Commands,
+    fork_server: StartedForkServer | None = None,
     predecessor: Predecessor | None = None,
 ) -> Daemon:
     """Return the agent that nova.conf describes, not running yet.
@@ -87,6 +89,7 @@ def build_agent(
     has one, and says that the loop has not turned.
 
     :param prog: the name of the agent's reports
+    :param fork_server: the agent's fork server, if it was started before
     :param predecessor: the daemon that runs; returns after its end
     :raises hashring.errors.ConfigError: the configuration is wrong
     """
@@ -111,7 +114,7 @@ def build_agent(
         term_s=timing.lease_term_s,
         meter=backend,
     )
-    workers = _make_workers(conf, commands.worker, home, clock)
+    workers = _make_workers(conf, commands.worker, clock, fork_server)
     if predecessor is not None:
         predecessor.wait_for_end(workers)
     state.open()
@@ -138,12 +141,18 @@ def build_agent(
 
 
 def _make_workers(
-    conf: Any, command: Sequence[str], home: Host, clock: Clock
+    conf: Any,
+    command: Sequence[str],
+    clock: Clock,
+    fork_server: StartedForkServer | None,
 ) -> WorkerProcesses:
     options = conf.ironic_compute
+    if fork_server is not None and not options.fork_workers:
+        fork_server.kill()
+        fork_server = None
     return WorkerProcesses(
         command,
-        home,
+        Host(conf.host),
         clock,
         silence_s=options.worker_silence_s,
         start_s=options.worker_start_s,
@@ -151,6 +160,7 @@ def _make_workers(
         forks=options.fork_workers,
         has_metrics=bool(options.agent_port),
         pool={name: conf.ironic[name] for name in POOL_OPTIONS},
+        fork_server=fork_server,
     )
 
 

@@ -13,26 +13,16 @@ import dataclasses
 import os
 import select
 import signal
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from hashring.ring import Host
 from ironic_compute.agent import pipe
+from ironic_compute.agent.start_process import start_process
 from ironic_compute.agent_port.worker_metrics import (
     MetricsChannel,
     make_channel,
 )
-
-# The C library keeps an arena of memory for every few threads and does not
-# return it: 20 MiB stayed in use after each list of thousands of nodes. Two
-# arenas suffice, because Python runs one thread at a time. Variables of the
-# operator's environment take precedence.
-_MALLOC = {'MALLOC_ARENA_MAX': '2', 'MALLOC_TRIM_THRESHOLD_': str(128 * 1024)}
-
-# Only the agent notifies systemd. Nova's service would do so on eventlet, and
-# systemd would log that it ignores it.
-_OF_SYSTEMD = ('NOTIFY_SOCKET', 'WATCHDOG_PID', 'WATCHDOG_USEC')
 
 _KILL_TIMEOUT_S = 1.0
 
@@ -243,37 +233,3 @@ class Child:
         """Close the agent's ends of the pipes of a process that has ended."""
         os.close(self.pid_fd)
         self._pipes.close()
-
-
-def start_process(
-    command: Sequence[str],
-    arguments: Sequence[str],
-    *,
-    pass_fds: Sequence[int],
-    stdin: int,
-) -> subprocess.Popen[bytes]:
-    """Start a process of the agent.
-
-    :param command: the command line of a worker
-    :param arguments: appended to it, after ``--agent-pid``
-    :param pass_fds: what the process inherits besides ``stdin``
-    :raises OSError: the process cannot be started
-    """
-    return subprocess.Popen(  # noqa: S603 - our own command line
-        [*command, '--agent-pid', str(os.getpid()), *arguments],
-        stdin=stdin,
-        pass_fds=pass_fds,
-        # The process gets a process group of its own, so that a Ctrl-C in the
-        # terminal reaches the agent alone.
-        process_group=0,
-        env=make_environment(os.environ),
-    )
-
-
-def make_environment(agents: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a worker.
-
-    :param agents: the environment of the agent
-    """
-    kept = {k: v for k, v in agents.items() if k not in _OF_SYSTEMD}
-    return {**_MALLOC, **kept}

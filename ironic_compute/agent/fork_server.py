@@ -23,7 +23,6 @@ from ironic_compute.agent.child import (
     Child,
     ForkedProcess,
     Pipes,
-    start_process,
 )
 from ironic_compute.agent.exit_codes import EX_FILES_CHANGED
 from ironic_compute.agent.parent_process import (
@@ -32,6 +31,10 @@ from ironic_compute.agent.parent_process import (
     reap_if_ended,
 )
 from ironic_compute.agent.process_activity import Standstill, read_activity
+from ironic_compute.agent.start_process import (
+    StartedForkServer,
+    start_fork_server,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -50,6 +53,7 @@ class ForkServer:
     :param start_s: seconds for which it may owe an answer
     :param standstill_s: seconds for which it may stand still meanwhile
     :param has_metrics: other threads will read the metrics of the workers
+    :param started: the process, if it was started before
     """
 
     _command: Sequence[str]
@@ -57,10 +61,13 @@ class ForkServer:
     _start_s: float
     _standstill_s: float
     _has_metrics: bool
+    _started: StartedForkServer | None = None
 
     def __attrs_post_init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
+        if self._started is not None:
+            self._process, self._socket = self._started
         self._due_s = 0.0
         self._is_ready = False
         # The pipes of the worker that was requested and has not answered.
@@ -120,22 +127,13 @@ class ForkServer:
         if self._process is not None or self._clock.now_s() < self._due_s:
             return
         try:
-            ours, theirs = fork_messages.make_sockets()
-            with theirs:
-                self._process = start_process(
-                    self._command,
-                    ('--fork-fd', str(theirs.fileno())),
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                )
+            self._process, self._socket = start_fork_server(self._command)
         except OSError as exc:
             LOG.warning(
                 'Could not start the fork server: %(error)s', {'error': exc}
             )
             self._due_s = self._clock.now_s() + _HOLD_OFF_S
             return
-        ours.setblocking(False)
-        self._socket = ours
         self._expect_answer()
 
     def _expect_answer(self) -> None:

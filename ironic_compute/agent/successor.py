@@ -16,7 +16,6 @@ what the next one has of it. One socket connects them. It is closed when either
 process ends, however it ends.
 """
 
-import argparse
 import contextlib
 import os
 import socket
@@ -30,11 +29,11 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute.agent.exit_codes import EX_OSERR
+from ironic_compute.agent.start_process import PREDECESSOR_OPTION
 
 LOG = logging.getLogger(__name__)
 
 _PROGRAM = 'ironic-compute'
-_OPTION = '--predecessor-fd'
 _READY = b'R'
 # Seconds between two looks whether the predecessor has ended.
 _LOOK_INTERVAL_S = 0.02
@@ -85,7 +84,7 @@ class Successor:
             fd = theirs.fileno()
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own
-                    [*self._command, _OPTION, str(fd)],
+                    [*self._command, PREDECESSOR_OPTION, str(fd)],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[fd],
                 )
@@ -186,6 +185,11 @@ class Predecessor:
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
 
+    @classmethod
+    def of(cls, fd: int | None) -> 'Predecessor | None':
+        """Return the daemon that this process replaces, if there is one."""
+        return None if fd is None else cls(fd)
+
     def wait_for_end(self, workers: Workers) -> None:
         """Load Nova, say so, and return when the predecessor has ended."""
         workers.events(_LOOK_INTERVAL_S)
@@ -203,20 +207,6 @@ class Predecessor:
             return _read(self._socket) == b''
         except BlockingIOError:
             return False
-
-
-def parse_predecessor(
-    arguments: Sequence[str],
-) -> tuple[Predecessor | None, list[str]]:
-    """Return the predecessor that a command line names, and its other options.
-
-    Only a daemon passes this option, to its successor.
-    """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(_OPTION, type=int)
-    parsed, others = parser.parse_known_args(arguments)
-    fd = parsed.predecessor_fd
-    return None if fd is None else Predecessor(fd), others
 
 
 def agent_command(arguments: Sequence[str]) -> list[str]:

@@ -13,7 +13,6 @@ import dataclasses
 import os
 import select
 import signal
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
@@ -27,6 +26,7 @@ from ironic_compute.agent.child import Child
 from ironic_compute.agent.exit_codes import EX_CONFIG, EX_OSERR
 from ironic_compute.agent.fork_server import ForkServer
 from ironic_compute.agent.process_activity import Standstill, read_activity
+from ironic_compute.agent.start_process import StartedForkServer
 from ironic_compute.agent_port.worker_metrics import MetricsChannel
 
 LOG = logging.getLogger(__name__)
@@ -91,6 +91,7 @@ class WorkerProcesses:
     :param has_metrics: other threads will read the metrics of the workers
     :param pool: the options of ``[ironic]`` that define the agent's pool, as
         the agent has read them
+    :param fork_server: one that was started before
     """
 
     _command: Sequence[str]
@@ -103,6 +104,9 @@ class WorkerProcesses:
     _has_metrics: bool = False
     _forks: bool = False
     _pool: Mapping[str, str | None] | None = None
+    _started: StartedForkServer | None = attrs.field(
+        default=None, alias='fork_server'
+    )
 
     def __attrs_post_init__(self) -> None:
         self._fork_server = self._make_fork_server() if self._forks else None
@@ -130,6 +134,7 @@ class WorkerProcesses:
             start_s=self._start_s,
             standstill_s=self._standstill_s,
             has_metrics=self._has_metrics,
+            started=self._started,
         )
 
     @property
@@ -465,19 +470,3 @@ def _log_unread(worker: _Worker, why: ValueError) -> None:
         'read: %(why)s',
         {'host': worker.host, 'why': why},
     )
-
-
-def worker_command(config_arguments: Sequence[str]) -> list[str]:
-    """Return the command line of a worker with the agent's nova.conf.
-
-    :param config_arguments: ``--config-file X --debug …`` as the agent got
-        them
-    """
-    script = os.path.join(
-        os.path.dirname(os.path.abspath(sys.argv[0])), 'ironic-compute-worker'
-    )
-    if os.access(script, os.X_OK):
-        start = [script]
-    else:
-        start = [sys.executable, '-m', 'ironic_compute.cmd.worker']
-    return [*start, *config_arguments]

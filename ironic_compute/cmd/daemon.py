@@ -11,8 +11,8 @@ from ironic_compute import config, errors, instructions
 from ironic_compute.agent import (
     build,
     exit_codes,
+    start_process,
     successor,
-    worker_processes,
 )
 from ironic_compute.cmd import nova_options
 
@@ -26,23 +26,29 @@ _DESCRIPTION = (
 )
 
 
-def run(arguments: list[str]) -> int:
+def run(
+    arguments: list[str],
+    fork_server: start_process.StartedForkServer | None = None,
+    predecessor_fd: int | None = None,
+) -> int:
     """Run the agent until a signal stops it.
 
     :param arguments: the command line
+    :param fork_server: the agent's fork server, if it was started before
+    :param predecessor_fd: the socket of the daemon that this one replaces
     :returns: 0; or 78 with one sentence on stderr if the configuration is
         wrong
     """
-    predecessor, arguments = successor.parse_predecessor(arguments)
+    predecessor = successor.Predecessor.of(predecessor_fd)
     commands = build.Commands(
-        worker=worker_processes.worker_command(arguments),
+        worker=start_process.worker_command(arguments),
         agent=successor.agent_command(arguments),
     )
     try:
         with config.translated_errors(arguments):
             configure(CONF, arguments)
             daemon = build.build_agent(
-                CONF, config.PROG, commands, predecessor
+                CONF, config.PROG, commands, fork_server, predecessor
             )
     except (errors.ConfigError, hashring.errors.ConfigError) as exc:
         return exit_codes.print_config_error(exc)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon starts its successor; both ends, with toy programs."""
 
-import contextlib
 import socket
 import sys
 import threading
@@ -15,7 +14,6 @@ from ironic_compute.agent.successor import (
     Predecessor,
     Successor,
     agent_command,
-    parse_predecessor,
 )
 from tests.fakes.clock import ManualClock
 
@@ -203,19 +201,6 @@ def test_successor_begins_if_its_predecessor_was_killed() -> None:
     thread, _ = _wait_in_thread(theirs)
     thread.join(_SOON_S)
     assert not thread.is_alive()
-
-
-def test_only_the_option_of_a_successor_is_taken_off() -> None:
-    """All other options are those of its predecessor."""
-    ours, theirs = socket.socketpair()
-    with contextlib.closing(ours):
-        fd = str(theirs.detach())
-        options = ['--config-file', 'a', '--predecessor-fd', fd, '--debug']
-        predecessor, others = parse_predecessor(options)
-        assert predecessor is not None
-        predecessor._socket.close()
-    assert others == ['--config-file', 'a', '--debug']
-    assert parse_predecessor(others) == (None, others)
 
 
 def test_successor_has_the_options_of_its_predecessor(
