@@ -106,14 +106,7 @@ def build_agent(
     state = StateDir(conf.ironic_compute.state_path, group)
     clock = SystemClock()
     backend = BackendMetrics(clock)
-    membership = Membership(
-        conf.coordination.backend_url,
-        group,
-        home,
-        new_boot(),
-        term_s=timing.lease_term_s,
-        meter=backend,
-    )
+    membership = _make_membership(conf, group, timing, backend)
     workers = _make_workers(conf, commands.worker, clock, fork_server)
     if predecessor is not None:
         predecessor.wait_for_end(workers)
@@ -138,6 +131,19 @@ def build_agent(
     )
     daemon = Daemon(agent, signals, successor, watchdog)
     return daemon
+
+
+def _make_membership(
+    conf: Any, group: str, timing: hashring_opts.Timing, meter: BackendMetrics
+) -> Membership:
+    return Membership(
+        conf.coordination.backend_url,
+        group,
+        Host(conf.host),
+        new_boot(),
+        term_s=timing.lease_term_s,
+        meter=meter,
+    )
 
 
 def _make_workers(
