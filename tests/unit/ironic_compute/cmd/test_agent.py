@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command of the agent, as a real process with a toy as its worker."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -72,13 +73,16 @@ def agent(folder: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
         env={**os.environ, 'PYTHONPATH': os.getcwd()},
         stdout=folder.joinpath('log').open('w'),
         stderr=subprocess.STDOUT,
+        start_new_session=True,
         text=True,
     )
     try:
         _read(folder / 'view')
         yield process
     finally:
-        process.kill()
+        # Also the daemon that has replaced it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
@@ -164,12 +168,9 @@ def test_daemon_is_replaced_by_one_that_has_its_state(
     """SIGURG: the next one serves the host, with the same options."""
     agent.send_signal(signal.SIGURG)
     pid = _wait_for_line(folder, r'Started the next daemon, process (\d+)')[1]
-    try:
-        assert agent.wait(_SOON_S) == 0
-        _wait_for_line(folder, f' {pid} INFO .*Started the worker of host c1')
-        assert _agents(folder) == [str(agent.pid), pid]
-    finally:
-        os.kill(int(pid), signal.SIGKILL)
+    assert agent.wait(_SOON_S) == 0
+    _wait_for_line(folder, f' {pid} INFO .*Started the worker of host c1')
+    assert _agents(folder) == [str(agent.pid), pid]
 
 
 def test_daemon_serves_on_if_the_next_one_cannot(
