@@ -85,6 +85,11 @@ class Stage:
     def connect(self) -> None:
         """Find the services that the catalog has now."""
         self.content = content.Content(self.cloud.layout)
+        # The first use of each service finds its address, which is not safe in
+        # several threads: it may be that of another service.
+        cloud = self.content.cloud
+        for service in (cloud.compute, cloud.image, cloud.network):
+            service.get_endpoint()
         self.evidence = Evidence(self.cloud.layout, self.content)
 
     def _clean(self) -> None:
