@@ -165,12 +165,20 @@ class Successor:
         return None
 
 
+class NovaNotLoaded(Exception):
+    """A successor cannot load Nova; its predecessor serves on."""
+
+
 class Workers(Protocol):
     """The workers of a successor, which has none yet."""
 
     @property
     def is_loading(self) -> bool:
         """Whether the fork server is loading Nova."""
+
+    @property
+    def lacks_fork_server(self) -> bool:
+        """Whether nova.conf wants a fork server, and none has loaded Nova."""
 
     def events(self, timeout_s: float) -> object:
         """Let the fork server go on; wait for it up to ``timeout_s``."""
@@ -191,13 +199,19 @@ class Predecessor:
         return None if fd is None else cls(fd)
 
     def wait_for_end(self, workers: Workers) -> None:
-        """Load Nova, say so, and return when the predecessor has ended."""
+        """Load Nova, say so, and return when the predecessor has ended.
+
+        :raises NovaNotLoaded: this process must end, as its workers could not
+            load Nova, either
+        """
         workers.events(_LOOK_INTERVAL_S)
         while workers.is_loading:
             workers.events(_LOOK_INTERVAL_S)
+        self._socket.setblocking(False)
         with self._socket, contextlib.suppress(BrokenPipeError):
+            if workers.lacks_fork_server and not self._has_ended():
+                raise NovaNotLoaded('the fork server has not loaded Nova')
             self._socket.send(_READY)
-            self._socket.setblocking(False)
             while not self._has_ended():
                 workers.events(_LOOK_INTERVAL_S)
         LOG.info('The daemon before this one has ended; this one begins')

@@ -143,6 +143,12 @@ class WorkerProcesses:
         server = self._fork_server
         return server is not None and server.is_up and not server.is_ready
 
+    @property
+    def lacks_fork_server(self) -> bool:
+        """Whether there should be a fork server, and none has loaded Nova."""
+        server = self._fork_server
+        return server is not None and not server.is_ready
+
     def start(
         self, host: Host, tenure: int, has_servers: bool = False
     ) -> None:

@@ -16,6 +16,8 @@ from ironic_compute.agent import (
 )
 from ironic_compute.cmd import nova_options
 
+LOG = logging.getLogger(__name__)
+
 # oslo.reports writes the options of this object.
 CONF = cfg.CONF
 
@@ -37,7 +39,7 @@ def run(
     :param fork_server: the agent's fork server, if it was started before
     :param predecessor_fd: the socket of the daemon that this one replaces
     :returns: 0; or 78 with one sentence on stderr if the configuration is
-        wrong
+        wrong; or 71 if it should replace a daemon and cannot load Nova
     """
     predecessor = successor.Predecessor.of(predecessor_fd)
     commands = build.Commands(
@@ -52,6 +54,9 @@ def run(
             )
     except (errors.ConfigError, hashring.errors.ConfigError) as exc:
         return exit_codes.print_config_error(exc)
+    except successor.NovaNotLoaded as exc:
+        LOG.error('This daemon replaces no other one: %(why)s', {'why': exc})
+        return exit_codes.EX_OSERR
     daemon.signals.install(daemon.agent)
     return _run(daemon)
 

@@ -11,6 +11,7 @@ import pytest
 
 from ironic_compute.agent.exit_codes import EX_OSERR
 from ironic_compute.agent.successor import (
+    NovaNotLoaded,
     Predecessor,
     Successor,
     agent_command,
@@ -157,12 +158,17 @@ def test_service_manager_starts_a_daemon_if_the_successor_died(
 class _Workers:
     """A fork server that loads for three turns."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fails: bool = False) -> None:
         self.turns = 0
+        self._fails = fails
 
     @property
     def is_loading(self) -> bool:
         return self.turns < 3
+
+    @property
+    def lacks_fork_server(self) -> bool:
+        return self.is_loading or self._fails
 
     def events(self, timeout_s: float) -> None:
         self.turns += 1
@@ -192,6 +198,22 @@ def test_successor_waits_until_its_predecessor_has_ended() -> None:
     ours.close()
     thread.join(_SOON_S)
     assert not thread.is_alive()
+
+
+def test_successor_that_cannot_load_nova_replaces_nothing() -> None:
+    """Its workers could not load Nova, either."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        with pytest.raises(NovaNotLoaded):
+            Predecessor(theirs.detach()).wait_for_end(_Workers(fails=True))
+        assert ours.recv(1) == b''
+
+
+def test_successor_without_nova_begins_if_nobody_serves() -> None:
+    """Its predecessor was killed; its next fork server may load Nova."""
+    ours, theirs = socket.socketpair()
+    ours.close()
+    Predecessor(theirs.detach()).wait_for_end(_Workers(fails=True))
 
 
 def test_successor_begins_if_its_predecessor_was_killed() -> None:

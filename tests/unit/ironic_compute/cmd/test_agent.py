@@ -22,13 +22,17 @@ _AGENT = textwrap.dedent(
     """
 )
 # Writes down its arguments, then what it gets from the agent. As fork server
-# it ends at once.
+# it ends when it should fork a worker, or at once if it cannot load Nova.
 _WORKER = textwrap.dedent(
     """
-    import json, os, pathlib, sys
+    import json, os, pathlib, socket, sys
     folder = pathlib.Path(__file__).parent
     with (folder / 'started').open('a') as started:
         started.write(json.dumps(sys.argv[1:]) + '\\n')
+    if '--fork-fd' in sys.argv and not (folder / 'no-nova').exists():
+        agent = socket.socket(fileno=int(sys.argv[-1]))
+        agent.send(b'ready')
+        agent.recv(1)
     for line in sys.stdin:
         (folder / 'view.new').write_text(line)
         os.rename(folder / 'view.new', folder / 'view')
@@ -182,6 +186,17 @@ def test_daemon_serves_on_if_the_next_one_cannot(
     agent.send_signal(signal.SIGURG)
     _wait_for_line(folder, 'does not replace this one: it ended with .* 78')
     _wait_for_line(folder, 'ironic-compute: .*lease_term_s')
+    agent.send_signal(signal.SIGHUP)
+    _wait_for_instructions(folder, reloads=1, reports=0)
+
+
+def test_daemon_serves_on_if_the_next_one_cannot_load_nova(
+    agent: subprocess.Popen[str], folder: pathlib.Path
+) -> None:
+    """An upgrade of a library that Nova imports went wrong."""
+    folder.joinpath('no-nova').touch()
+    agent.send_signal(signal.SIGURG)
+    _wait_for_line(folder, 'does not replace this one: it ended with .* 71')
     agent.send_signal(signal.SIGHUP)
     _wait_for_instructions(folder, reloads=1, reports=0)
 
