@@ -79,26 +79,35 @@ class Successor:
                 {'pid': self._process.pid},
             )
             return
-        ours, theirs = socket.socketpair()
-        with theirs:
-            fd = theirs.fileno()
-            try:
-                self._process = subprocess.Popen(  # noqa: S603 - our own
-                    [*self._command, PREDECESSOR_OPTION, str(fd)],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[fd],
-                )
-            except OSError as exc:
-                ours.close()
-                self._log_failure(f'it cannot be started: {exc}')
-                return
-        ours.setblocking(False)
-        self._socket, self._started_s = ours, self._clock.now_s()
+        try:
+            self._process, self._socket = self._start()
+        except OSError as exc:
+            self._log_failure(f'it cannot be started: {exc}')
+            return
+        self._started_s = self._clock.now_s()
         LOG.info(
             'Started the next daemon, process %(pid)d; this one serves until '
             'that one has loaded Nova',
             {'pid': self._process.pid},
         )
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """Start the process; return it, and this end of the socket.
+
+        :raises OSError: it cannot be started
+        """
+        ours, theirs = socket.socketpair()
+        with theirs, contextlib.ExitStack() as undo:
+            undo.callback(ours.close)
+            fd = theirs.fileno()
+            process = subprocess.Popen(  # noqa: S603 - our own
+                [*self._command, PREDECESSOR_OPTION, str(fd)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[fd],
+            )
+            ours.setblocking(False)
+            undo.pop_all()
+        return process, ours
 
     def check(self) -> bool:
         """Return whether it has become ready since the last call.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon starts its successor; both ends, with toy programs."""
 
+import os
+import resource
 import socket
 import sys
 import threading
@@ -115,6 +117,22 @@ def test_program_that_cannot_be_started_stops_nothing(
     assert not successor.check()
     assert 'it cannot be started' in caplog.text
     assert successor.settle(0, is_restart=True) == (0, 0)
+
+
+def test_daemon_with_too_many_open_files_serves_on(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its main loop must not end because of the successor."""
+    successor = Successor([sys.executable], clock, _LIMIT_S)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(os.devnull) as next_free:
+        lowest = next_free.fileno()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+    try:
+        successor.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert 'it cannot be started: [Errno 24]' in caplog.text
 
 
 @pytest.mark.parametrize('status', [0, 78])
