@@ -112,9 +112,12 @@ class Successor:
     def check(self) -> bool:
         """Return whether it has become ready since the last call.
 
-        A successor that has failed is given up.
+        A successor that has failed is given up. One that must not begin is
+        killed at once: this daemon may be killed while it ends its tasks.
         """
-        if self._socket is None or self._is_ready or self._is_renounced:
+        if self._is_renounced:
+            self._end()
+        if self._socket is None or self._is_ready:
             return False
         with contextlib.suppress(BlockingIOError):
             self._is_ready = _read(self._socket) == _READY

@@ -153,6 +153,17 @@ def test_order_to_stop_ends_the_successor(clock: ManualClock) -> None:
     assert successor.settle(0, is_restart=True) == (0, 0)
 
 
+def test_daemon_that_is_killed_after_an_order_to_stop_has_no_successor(
+    clock: ManualClock,
+) -> None:
+    """Somebody loses his patience; nobody must serve after that."""
+    successor = _is_ready(_READY, clock)
+    process = successor._process
+    successor.renounce()
+    assert not successor.check()
+    assert process.poll() is not None
+
+
 def test_successor_that_is_late_for_an_order_to_stop_replaces_nothing(
     clock: ManualClock,
 ) -> None:
