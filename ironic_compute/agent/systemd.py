@@ -41,9 +41,13 @@ class Watchdog:
             self._send(b'WATCHDOG=1')
         self._sent_s = now_s
 
-    def name_main_process(self, pid: int) -> None:
-        """Say that another process is the daemon when this one has ended."""
+    def name_main_process(self, pid: int) -> bool:
+        """Say that another process is the daemon when this one has ended.
+
+        :returns: whether there is somebody to tell; it may not have heard it
+        """
         self._send(b'MAINPID=%d' % pid)
+        return bool(self._address)
 
     def _send(self, message: bytes) -> None:
         if not self._address:

@@ -96,6 +96,8 @@ def _run(daemon: build.Daemon) -> int:
     status, next_pid = daemon.successor.settle(
         status, is_restart=leaving is not None and leaving.restarting
     )
-    if next_pid:
-        daemon.watchdog.name_main_process(next_pid)
+    if next_pid and daemon.watchdog.name_main_process(next_pid):
+        # systemd ignores the status of a process that is not the main one any
+        # more. If it has not heard that, it must start a daemon.
+        return exit_codes.EX_OSERR
     return status
