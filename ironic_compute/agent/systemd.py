@@ -35,11 +35,12 @@ class Watchdog:
         now_s = self._clock.now_s()
         if self._sent_s is None:
             self._send(b'READY=1')
-        elif not self._interval_s or now_s - self._sent_s < self._interval_s:
-            return
-        else:
+            # READY=1 does not feed the watchdog, which has run on if this
+            # process replaces another one.
+            self._sent_s = now_s - self._interval_s
+        elif self._interval_s and now_s - self._sent_s >= self._interval_s:
             self._send(b'WATCHDOG=1')
-        self._sent_s = now_s
+            self._sent_s = now_s
 
     def name_main_process(self, pid: int) -> bool:
         """Say that another process is the daemon when this one has ended.

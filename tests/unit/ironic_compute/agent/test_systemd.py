@@ -45,6 +45,22 @@ def test_ready_once_then_alive_in_time(listener: socket.socket) -> None:
     assert _heard(listener) == [b'WATCHDOG=1'] * 3
 
 
+def test_watchdog_is_fed_as_soon_as_the_daemon_is_ready(
+    listener: socket.socket,
+) -> None:
+    """Its predecessor may have fed it a whole third of the period ago."""
+    clock = ManualClock(start_s=50.0)
+    told = {
+        'NOTIFY_SOCKET': listener.getsockname(),
+        'WATCHDOG_USEC': '30000000',
+    }
+    watchdog = Watchdog(told, clock)
+    watchdog.notify_if_due()
+    clock.advance(0.05)
+    watchdog.notify_if_due()
+    assert _heard(listener) == [b'READY=1', b'WATCHDOG=1']
+
+
 def test_ready_is_all_without_a_watchdog(listener: socket.socket) -> None:
     """Without WatchdogSec only READY=1 is sent."""
     clock = ManualClock(start_s=50.0)
