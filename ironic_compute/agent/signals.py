@@ -13,12 +13,31 @@ anywhere. The agent's loop carries it out at its next turn, for which it is
 woken: otherwise Python would go on with the wait that the signal interrupted.
 """
 
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from hashring.agent import Agent
 from ironic_compute.instructions import reload_options, write_report
+
+# What would end a daemon that does not handle its signals yet. Its workers and
+# its fork server block the same signals.
+_HELD = frozenset({signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
+
+
+@contextlib.contextmanager
+def held_signals() -> Iterator[None]:
+    """Let a daemon that is started here keep its signals until it is built.
+
+    systemd passes it what comes from the moment on that its predecessor ends.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Instructed(Protocol):
@@ -80,6 +99,7 @@ class AgentSignals:
             signal.signal(number, stop)
         for number in (signal.SIGHUP, signal.SIGUSR2, signal.SIGURG):
             signal.signal(number, self._note)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
 
     def _note(self, number: int, frame: Any) -> None:
         self._noted.add(number)

@@ -29,6 +29,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute.agent.exit_codes import EX_OSERR
+from ironic_compute.agent.signals import held_signals
 from ironic_compute.agent.start_process import PREDECESSOR_OPTION
 
 LOG = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ class Successor:
         :raises OSError: it cannot be started
         """
         ours, theirs = socket.socketpair()
-        with theirs, contextlib.ExitStack() as undo:
+        with theirs, held_signals(), contextlib.ExitStack() as undo:
             undo.callback(ours.close)
             fd = theirs.fileno()
             process = subprocess.Popen(  # noqa: S603 - our own

@@ -184,6 +184,17 @@ def test_daemon_is_replaced_by_one_that_has_its_state(
     assert _agents(folder) == [str(agent.pid), pid]
 
 
+def test_next_daemon_gets_the_signals_that_came_too_early(
+    agent: subprocess.Popen[str], folder: pathlib.Path
+) -> None:
+    """The log is rotated while the daemon is replaced."""
+    agent.send_signal(signal.SIGURG)
+    pid = _wait_for_line(folder, r'Started the next daemon, process (\d+)')[1]
+    os.kill(int(pid), signal.SIGHUP)
+    agent.wait(_SOON_S)
+    _wait_for_line(folder, f' {pid} INFO .*Read the configuration again')
+
+
 def test_daemon_serves_on_if_the_next_one_cannot(
     agent: subprocess.Popen[str], folder: pathlib.Path
 ) -> None:
