@@ -58,13 +58,26 @@ class NodeChanges:
 
         If the node is not held, this host will not take it any more.
         """
+        self._hold_given(facts.uuid)
         if not self._held_nodes.update_facts(facts):
             self._unheld.mark_missing(facts.uuid)
 
     def mark_missing(self, node: NodeId) -> None:
         """Mark a node as missing, because Ironic answered 404 for it."""
         self._unheld.mark_missing(node)
+        self._hold_given(node)
         self._held_nodes.mark_missing(node)
+
+    def _hold_given(self, node: NodeId) -> None:
+        """Hold a node that another host has given here; blocks for an RPC.
+
+        Only for a node that is not in this pool any more: no list contains it,
+        so no pass would read its row, which names this host.
+        """
+        if self._unheld.is_arriving(node):
+            self._new_nodes.hold_if_ours(node)
+            if self.is_held(node):
+                self._unheld.pop_due(node)
 
     def note_deleted(self, node: NodeId) -> None:
         """Have two reads confirm the delete that Ironic notified."""

@@ -159,6 +159,13 @@ class UnheldNodes:
         """Return whether a node was given here, and no read found it since."""
         return node in self._awaited
 
+    def is_arriving(self, node: NodeId) -> bool:
+        """Return whether a node was given here, and no pass placed it since.
+
+        Then its row names this host, unless it was given away again.
+        """
+        return node in self._arriving
+
     def facts(self, node: NodeId) -> NodeFacts | None:
         """Return the newest facts of a node that is in a waiting list.
 

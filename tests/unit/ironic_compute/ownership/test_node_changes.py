@@ -181,6 +181,46 @@ def test_orphan_that_leaves_while_its_row_is_read_is_not_taken(
     assert cloud.nova.rows[N3].host == 'no more'
 
 
+@pytest.mark.parametrize('leave', [_gone, _moved])
+def test_node_that_leaves_while_it_is_given_here_is_held(
+    leave: Callable[[One, NodeFacts], None], cloud: Cloud
+) -> None:
+    """Its row names this host, and no list of the pool contains it."""
+    one, two = _one(cloud), cloud.add('c2')
+    one.audit()
+    cloud.rounds(one, 3)
+    cloud.show('c2')
+    cloud.rounds(one, 3)
+    assert cloud.nova.rows[N1].host == 'c2'
+    leave(two, cloud.nodes[N1])
+    two.audit([N2, N3])
+    cloud.rounds(two, 3)
+    assert set(two.held_nodes.rows()) == {N1, N2, N3}
+
+
+def test_given_node_that_has_left_the_pool_can_be_forgotten(
+    cloud: Cloud,
+) -> None:
+    """The command was refused: the host of the row did not hold the node."""
+    one, two = _one(cloud), cloud.add('c2')
+    one.audit()
+    cloud.rounds(one, 3)
+    left = dataclasses.replace(cloud.nodes[N1], conductor_group='other')
+    cloud.nodes[N1] = left
+    one.node_changes.node_left_pool(left)
+    cloud.show('c2')
+    cloud.rounds(one, 3)
+    two.node_changes.mark_present(N1)
+    two.node_changes.node_left_pool(left)
+    assert two.held_nodes.facts(N1) == left
+    assert not two.node_changes.is_missing(N1)
+    two.audit([N2, N3])
+    cloud.rounds(two, 2)
+    assert two.unheld.is_settled()
+    assert two.removal.forget_node(N1) is None
+    assert cloud.removed == ['provider of n1', N1]
+
+
 @pytest.fixture
 def pair() -> Cloud:
     """Return a settled pool of two hosts and eight nodes."""
