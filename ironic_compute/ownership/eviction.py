@@ -53,7 +53,10 @@ from ironic_compute.ownership.movability import (
     why_node_stays,
     why_not_movable,
 )
-from ironic_compute.ownership.zone_change import change_zone
+from ironic_compute.ownership.zone_change import (
+    change_zone,
+    restore_zone,
+)
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
 from resource_tracker.node import NodeFacts, NodeId
@@ -79,6 +82,10 @@ class WorkOnServer(Protocol):
 
 class Refused(errors.IronicComputeError):
     """A node is not evicted now; the message says why, and what to do."""
+
+
+class _Overtaken(Refused):
+    """A user's request came first, so the server has certainly not moved."""
 
 
 class NotPinned(Refused):
@@ -257,7 +264,12 @@ class Evictor:
             found = self._find(node, server, target, row, terms)
             if terms.changes_zone:
                 answered(lambda: self._change_zone(found.instance, target))
-            self._write_instance(found)
+            try:
+                self._write_instance(found)
+            except _Overtaken:
+                if terms.changes_zone:
+                    restore_zone(self._change_zone, found.instance, found.here)
+                raise
             try:
                 self._write_row(row, target, service_id, terms)
                 self._held_nodes.drop_node(node)
@@ -389,7 +401,7 @@ class Evictor:
                 expected_task_state=[None],
             )
         except nova_exception.InstanceUpdateConflict as exc:
-            raise Refused(
+            raise _Overtaken(
                 f'A user has just requested something for server '
                 f'{instance.uuid}; try again when it has ended'
             ) from exc

@@ -7,14 +7,18 @@ user has requested a zone. With the former zone there, the scheduler would find
 no host for a rebuild with another image.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from nova import context as nova_context
 from nova import exception as nova_exception
 from nova import objects
+from oslo_log import log as logging
 
 from hashring.ring import Host
 from ironic_compute.pool.host_aggregates import read_zone
+
+LOG = logging.getLogger(__name__)
 
 
 def change_zone(instance: Any, target: Host) -> None:
@@ -37,3 +41,21 @@ def change_zone(instance: Any, target: Host) -> None:
         spec.availability_zone = zone
         spec.save()
     instance.availability_zone = zone
+
+
+def restore_zone(
+    change: Callable[[Any, Host], None], instance: Any, host: Host
+) -> None:
+    """Set the zone of a server that was not moved to that of its host again.
+
+    :param change: :func:`change_zone`
+    """
+    try:
+        change(instance, host)
+    except Exception as exc:
+        LOG.warning(
+            'Server %(server)s stays on host %(host)s, and its request spec '
+            'may have another availability zone, until the server is moved: '
+            '%(error)s',
+            {'server': instance.uuid, 'host': host, 'error': exc},
+        )

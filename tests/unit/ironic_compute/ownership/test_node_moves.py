@@ -441,6 +441,33 @@ def test_server_whose_zone_could_not_be_changed_stays(desk: MovesDesk) -> None:
     assert desk.server.host == C1
 
 
+def test_server_that_a_user_needs_keeps_its_zone(desk: MovesDesk) -> None:
+    """Its rebuild with another image found no host in the other zone."""
+    _separate_zones(desk)
+    changed = _let_zones_change(desk)
+    desk.before_save = lambda: setattr(desk.server, 'task_state', 'rebooting')
+    why_not = _move(desk, desk.node, C2).why_not or ''
+    assert 'just requested something' in why_not
+    assert changed == [(S1, C2), (S1, C1)]
+
+
+def test_zone_that_cannot_be_restored_is_in_the_log(
+    desk: MovesDesk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The refusal is as without that."""
+    evictor: Any = desk.evictor
+
+    def fail_to_restore(instance: Any, target: Host) -> None:
+        if target == C1:
+            raise TimeoutError
+
+    evictor._change_zone = fail_to_restore
+    desk.before_save = lambda: setattr(desk.server, 'task_state', 'rebooting')
+    why_not = _move(desk, desk.node, C2).why_not or ''
+    assert 'just requested something' in why_not
+    assert 'stays on host c1, and its request spec' in caplog.text
+
+
 def test_node_moves_to_a_host_of_another_pool_that_asks_for_it(
     desk: MovesDesk,
 ) -> None:
