@@ -18,6 +18,10 @@ server in:
   that nobody served it any more.
 * The first save of an unshelve, and the one that ends a failed one, expect the
   tasks of an unshelve.
+
+The first save of an unshelve also takes the host that the record may have from
+before: a worker that is killed while it shelves a server leaves it there. Its
+successor would take the unshelve for its own, and undo it.
 """
 
 import contextlib
@@ -104,10 +108,17 @@ def expecting_unshelve(instance: Any) -> AbstractContextManager[None]:
         elif instance.task_state is None:
             _save_if_expected(instance, save, _UNSHELVING)
         else:
+            _clear_former_host(instance)
             save(expected_task_state=[saved])
         saved = instance.task_state
 
     return _saved_by(instance, save_unshelve)
+
+
+def _clear_former_host(instance: Any) -> None:
+    """Clear the host of a server that is on no node; saves nothing."""
+    if instance.host is not None:
+        instance.host = instance.node = instance.compute_id = None
 
 
 def _save_if_expected(

@@ -255,6 +255,62 @@ class UnfinishedTest(UnfinishedTestCase):
         self._wait_for_state_change(self.server, 'ACTIVE')
         self.assertEqual([], self._failed_actions())
 
+    def test_unshelve_of_a_server_that_still_has_its_former_host(
+        self,
+    ) -> None:
+        """A worker was killed before it took the host from a shelved server.
+
+        Its successor must not take the unshelve of another host for its own.
+        """
+        self._boot_from_volume()
+        self.action(self.server, 'shelve')
+        self.until(self._is_shelved, 'it shelved')
+        self._restore_host_before_unshelve()
+        self._delay_volumes()
+        self.action(self.server, 'unshelve')
+        self._wait_for_state_change(self.server, 'ACTIVE')
+        self.assertEqual([self._row().node], [*self.allocations(self.server)])
+        self.assertEqual([], self._failed_actions())
+
+    def _restore_host_before_unshelve(self) -> None:
+        """Have an unshelve meet another host in the server's record."""
+        real = rpcapi.ComputeAPI.unshelve_instance
+
+        def unshelve(
+            api: Any,
+            context: Any,
+            instance: Any,
+            host: str,
+            *rest: Any,
+            **kw: Any,
+        ) -> Any:
+            row = objects.ComputeNode.get_by_nodename(self.context, self.node)
+            instance.host = {'c1': 'c2', 'c2': 'c1'}[host]
+            instance.node, instance.compute_id = self.node, row.id
+            instance.save()
+            return real(api, context, instance, host, *rest, **kw)
+
+        self.useFixture(
+            fixtures.MonkeyPatch(
+                'nova.compute.rpcapi.ComputeAPI.unshelve_instance', unshelve
+            )
+        )
+
+    def _delay_volumes(self) -> None:
+        """Have Cinder take longer than recovery waits for a message."""
+        real = nova_manager.ComputeManager._prep_block_device
+
+        def prepare(*args: Any, **kwargs: Any) -> Any:
+            time.sleep(6)
+            return real(*args, **kwargs)
+
+        self.useFixture(
+            fixtures.MonkeyPatch(
+                'nova.compute.manager.ComputeManager._prep_block_device',
+                prepare,
+            )
+        )
+
     # Servers without a host
 
     def test_host_that_a_server_has_lost_is_restored(self) -> None:

@@ -382,6 +382,20 @@ def test_late_saves_of_an_unshelve_change_no_server_at_rest(
         )
 
 
+def test_first_save_of_an_unshelve_takes_the_former_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker was killed between the two saves that end a shelving.
+
+    Recovery of the former host would undo the unshelve while Cinder is slow.
+    """
+    conductor = _install_conductor(monkeypatch)
+    conductor.host, conductor.node = 'c2', 'n2'
+    _unshelve(conductor, monkeypatch)
+    former = {'host': None, 'node': None, 'compute_id': None}
+    assert former.items() <= conductor.saves[0]['changes'].items()
+
+
 def test_task_that_comes_during_an_unshelve_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
