@@ -280,7 +280,16 @@ class InterruptedTasks:
 
         Nova accepts only the type of reboot that fits the task state.
         """
-        state = self._driver.get_info(instance, use_cache=False).state
+        try:
+            state = self._driver.get_info(instance, use_cache=False).state
+        except nova_exception.InstanceNotFound:  # In Ironic; Nova has it.
+            self._failures.fail_task(
+                context,
+                instance,
+                f'The reboot of server {instance.uuid} was interrupted, and '
+                f'no node in Ironic has the server any more',
+            )
+            return
         if state != power_state.RUNNING:
             is_soft = instance.task_state in task_states.soft_reboot_states
             repeat = self._reboot_soft if is_soft else self._reboot_hard

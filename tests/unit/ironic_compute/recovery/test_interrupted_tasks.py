@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from nova import exception as nova_exception
 from nova.compute import power_state, vm_states
 from nova.compute import task_states as tasks
 from oslo_context import context as oslo_context
@@ -257,6 +258,25 @@ def test_reboot_that_left_the_node_off_is_repeated_with_its_type(
     )
     interrupted.check()
     assert server.done == [kind]
+
+
+def test_reboot_of_a_server_without_a_node_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver names the server as not found, as if Nova lacked it."""
+    monkeypatch.setattr(
+        'nova.compute.utils.add_instance_fault_from_exc', lambda *args: None
+    )
+    server = make_server(vm_states.ERROR, tasks.REBOOT_STARTED_HARD)
+    interrupted = ResumesOne(server, None)
+
+    def get_info(instance: Server, use_cache: bool) -> Any:
+        raise nova_exception.InstanceNotFound(instance_id=instance.uuid)
+
+    interrupted._manager.get_info = get_info
+    interrupted.check()
+    assert (server.vm_state, server.task_state) == (vm_states.ERROR, None)
+    assert server.done == ['saved c1 None']
 
 
 @pytest.mark.parametrize(
