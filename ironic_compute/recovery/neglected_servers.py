@@ -69,6 +69,8 @@ class NeglectedServers:
         self._pass_began_s = self._clock.wall_s()
         self._changed_since_s = self._pass_began_s - _BEFORE_START_S
         self._logged: set[tuple[str, Neglect]] = set()
+        # Servers whose check has failed, or that a thread worked on.
+        self._unchecked: set[str] = set()
 
     def check(self) -> None:
         """Start a thread that checks the next 1,000 servers; returns at once.
@@ -90,6 +92,8 @@ class NeglectedServers:
                 instance = objects.Instance.get_by_uuid(
                     context, server, expected_attrs=[]
                 )
+            except nova_exception.InstanceNotFound:
+                self._unchecked.discard(server)
             except Exception as exc:
                 LOG.debug(
                     'Could not read server %(server)s: %(error)s',
@@ -100,6 +104,8 @@ class NeglectedServers:
 
     def _try_check(self) -> None:
         try:
+            # The servers of a page are read only once after a change.
+            self.recheck(self._unchecked)
             for instance in self._list_changed():
                 self._check_one(instance)
         except Exception as exc:
@@ -145,6 +151,7 @@ class NeglectedServers:
         self._pass_began_s = self._clock.wall_s()
 
     def _check_one(self, instance: Any) -> None:
+        self._unchecked.add(instance.uuid)
         in_progress.run_exclusive(
             self._in_progress,
             instance.uuid,
@@ -154,8 +161,11 @@ class NeglectedServers:
 
     def _end(self, instance: Any) -> None:
         instance.refresh()
-        if instance.host != self._host:
-            return
+        if instance.host == self._host:
+            self._end_neglect(instance)
+        self._unchecked.discard(instance.uuid)
+
+    def _end_neglect(self, instance: Any) -> None:
         neglect = decisions.find_neglect(self._read(instance))
         if neglect is Neglect.DELETE:
             self._restore_delete(instance)

@@ -270,6 +270,26 @@ def test_read_that_fails_changes_nothing(
     assert 'Could not search for neglected servers' in caplog.text
 
 
+def test_check_that_could_not_be_made_is_made_the_next_time(
+    cloud: _Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole cloud was off for the night, so nobody changes the server."""
+
+    def fail(*args: Any, **options: Any) -> Any:
+        raise nova_exception.NovaException('no database')
+
+    cloud.actions = ['delete', 'create']
+    failed, busy = (cloud.add(ago_s=10 * _HOUR_S) for _ in range(2))
+    neglected = cloud.neglected()
+    with monkeypatch.context() as broken, cloud.in_progress.shared(busy.uuid):
+        broken.setattr(objects.InstanceActionEventList, 'get_by_action', fail)
+        neglected.check()
+    neglected.check()
+    done = [(task_states.DELETING, [None])]
+    assert (failed.saved, busy.saved) == (done, done)
+    assert not neglected._unchecked
+
+
 def test_requested_server_is_checked_whenever_it_changed(
     cloud: _Cloud,
 ) -> None:
