@@ -1,28 +1,82 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that are deployed become ACTIVE, also while Ironic is away.
+"""Servers that are deployed become ACTIVE, also while a service is away.
 
 When the deploy of a build, rebuild or unshelve has ended, Nova reads the power
-state, and fails the request if that fails (``_update_instance_after_spawn``).
-The server would be in ERROR, or shelved, while its node is deployed with it,
-and no later unshelve could succeed before recovery has freed that node.
+state from Ironic (``_update_instance_after_spawn``) and saves the server, and
+fails the request if one of the two fails. The server would be in ERROR, or
+shelved, while its node is deployed with it. A build would lose its ports and
+volumes, and no later unshelve could succeed before recovery has freed the
+node.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
+import functools
+from contextlib import AbstractContextManager
 from typing import Any
 
 from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
-from nova.compute import power_state, task_states
+from nova.compute import power_state, task_states, vm_states
 from oslo_log import log as logging
+
+from hashring.clock import Clock
+from ironic_compute.manager.late_saves import saved_by
+from ironic_compute.manager.retries import NO_ANSWER_OF_NOVA, after, retry
 
 LOG = logging.getLogger(__name__)
 
 _DEPLOYED = frozenset({task_states.SPAWNING, task_states.REBUILD_SPAWNING})
+_ENDED = (vm_states.ACTIVE, None)
+# Longer than an outage. An error that stays is one of this save alone, and a
+# delete of the server waits meanwhile.
+_LONGEST_S = 3600.0
 
 
 class KeepsDeployedServers(nova_manager.ComputeManager):
     """Nova's ComputeManager, whose deploys do not fail after their end."""
+
+    clock: Clock
+
+    def _build_and_run_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        """Build a server; its last save waits until Nova answers."""
+        with self._repeating_end(instance):
+            super()._build_and_run_instance(context, instance, *args, **kwargs)
+
+    def _do_rebuild_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        """Rebuild a server; like a build."""
+        with self._repeating_end(instance):
+            super()._do_rebuild_instance(context, instance, *args, **kwargs)
+
+    def _unshelve_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        """Unshelve a server; like a build."""
+        with self._repeating_end(instance):
+            super()._unshelve_instance(context, instance, *args, **kwargs)
+
+    def _repeating_end(self, instance: Any) -> AbstractContextManager[None]:
+        """Repeat the saves in the body that make a server ACTIVE.
+
+        A save may be carried out although it had no answer, which
+        ``repeated_saves`` finds out when it is sent again.
+        """
+
+        def save(former: Any, *args: Any, **kwargs: Any) -> None:
+            is_end = (instance.vm_state, instance.task_state) == _ENDED
+            retry(
+                functools.partial(former, *args, **kwargs),
+                self.clock,
+                after(*NO_ANSWER_OF_NOVA) if is_end else after(),
+                functools.partial(_log_unsaved, instance.uuid),
+                limit_s=_LONGEST_S,
+            )
+
+        return saved_by(instance, save)
 
     def _get_power_state(self, instance: Any) -> Any:
         """Read the power state of a server; that of a deployed one may wait.
@@ -44,3 +98,11 @@ class KeepsDeployedServers(nova_manager.ComputeManager):
                 {'server': instance.uuid, 'error': exc},
             )
             return power_state.NOSTATE
+
+
+def _log_unsaved(server: str, error: Exception) -> None:
+    LOG.warning(
+        'Server %(server)s is deployed, and becomes ACTIVE when Nova answers: '
+        '%(error)s',
+        {'server': server, 'error': error},
+    )

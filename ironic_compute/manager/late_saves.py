@@ -72,7 +72,7 @@ def expecting_unbuilt(
         save(*args, **kwargs)
         saved = instance.task_state
 
-    return _saved_by(instance, save_unbuilt)
+    return saved_by(instance, save_unbuilt)
 
 
 def expecting_offloaded(instance: Any) -> AbstractContextManager[None]:
@@ -89,7 +89,7 @@ def expecting_offloaded(instance: Any) -> AbstractContextManager[None]:
         else:
             save(*args, **kwargs)
 
-    return _saved_by(instance, save_offloaded)
+    return saved_by(instance, save_offloaded)
 
 
 def expecting_unshelve(instance: Any) -> AbstractContextManager[None]:
@@ -112,7 +112,7 @@ def expecting_unshelve(instance: Any) -> AbstractContextManager[None]:
             save(expected_task_state=[saved])
         saved = instance.task_state
 
-    return _saved_by(instance, save_unshelve)
+    return saved_by(instance, save_unshelve)
 
 
 def _clear_former_host(instance: Any) -> None:
@@ -136,7 +136,7 @@ def _save_if_expected(
 
 
 @contextlib.contextmanager
-def _saved_by(instance: Any, save: _Save) -> Iterator[None]:
+def saved_by(instance: Any, save: _Save) -> Iterator[None]:
     """Have a function save an Instance in the body."""
     former, is_nested = instance.save, 'save' in vars(instance)
     instance.save = functools.partial(save, former)

@@ -351,13 +351,18 @@ class BareMetalTracker:
     def finish_evacuation(
         self, instance: Any, node: str, migration: Any
     ) -> None:
-        """Save the host and node of an Instance after a rebuild."""
+        """Save the host and node of an Instance after a rebuild.
+
+        After a rebuild in place they are the same. Nothing is saved then,
+        because Nova would put the server to ERROR if the save failed.
+        """
         row = self._held_nodes.row(NodeId(node))
-        instance.host = self.host
-        instance.node = node
+        found: dict[str, Any] = {'host': self.host, 'node': node}
         if row is not None:
-            instance.compute_id = row.id
-        instance.save()
+            found['compute_id'] = row.id
+        if any(getattr(instance, name) != found[name] for name in found):
+            instance.update(found)
+            instance.save()
         if migration is not None:
             migration.status = 'done'
             migration.save()

@@ -213,7 +213,7 @@ def test_unshelving_that_waited_for_its_lock_follows_a_pushed_node(
         '_unshelve_instance',
         lambda self, context, *args: unshelved.append(args),
     )
-    server = types.SimpleNamespace(uuid='s')
+    server = types.SimpleNamespace(uuid='s', save=None)
     message = (server, 'image', {}, 'n', 'spec', [])
     manager._unshelve_instance('ctx', *message)
     assert manager.rt.kept == [('n', 's')]
@@ -265,7 +265,8 @@ def test_unshelving_waits_until_the_row_of_its_node_is_confirmed(
         '_unshelve_instance',
         lambda *args: steps.append('unshelved'),
     )
-    message = (types.SimpleNamespace(uuid='s'), 'image', {}, 'n', 'spec', [])
+    server = types.SimpleNamespace(uuid='s', save=None)
+    message = (server, 'image', {}, 'n', 'spec', [])
     with delivery.Delivery(lambda: None).handled():
         manager._unshelve_instance('ctx', *message)
     assert steps == ['n', 'unshelved']

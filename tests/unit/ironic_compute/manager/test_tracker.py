@@ -546,3 +546,17 @@ def test_node_of_another_host_is_not_kept() -> None:
     one.held_nodes.drop_node(N)
     assert not tracker.keep_node(N, 'server')
     assert one.claims.consumer(N) is None
+
+
+@pytest.mark.parametrize('is_moved', [False, True])
+def test_rebuild_in_place_needs_no_further_save(is_moved: bool) -> None:
+    """Nova would put a rebuilt server to ERROR if it failed."""
+    cloud, one = _just_started()
+    row, saved = one.held_nodes.row(N), []
+    server = types.SimpleNamespace(
+        host='c2' if is_moved else 'c1', node=N, compute_id=row.id
+    )
+    server.update = vars(server).update
+    server.save = lambda: saved.append(server.host)
+    _tracker(cloud, one, one.rows).finish_evacuation(server, N, None)
+    assert saved == (['c1'] if is_moved else [])
