@@ -6,12 +6,15 @@ state from Ironic (``_update_instance_after_spawn``) and saves the server, and
 fails the request if one of the two fails. The server would be in ERROR, or
 shelved, while its node is deployed with it. A build would lose its ports and
 volumes, and no later unshelve could succeed before recovery has freed the
-node.
+node. After a start, a restore or a reboot, Nova reads the power state as well.
+A server that was stopped would stay STOPPED if that failed, and Nova's power
+sync would switch its machine off again; a restored one would be deleted.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
 import functools
+import sys
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -27,6 +30,14 @@ from ironic_compute.manager.retries import NO_ANSWER_OF_NOVA, after, retry
 LOG = logging.getLogger(__name__)
 
 _DEPLOYED = frozenset({task_states.SPAWNING, task_states.REBUILD_SPAWNING})
+_SWITCHED_ON = frozenset(
+    {
+        task_states.POWERING_ON,
+        task_states.RESTORING,
+        task_states.REBOOT_STARTED,
+        task_states.REBOOT_STARTED_HARD,
+    }
+)
 _ENDED = (vm_states.ACTIVE, None)
 # Longer than an outage. An error that stays is one of this save alone, and a
 # delete of the server waits meanwhile.
@@ -79,22 +90,25 @@ class KeepsDeployedServers(nova_manager.ComputeManager):
         return saved_by(instance, save)
 
     def _get_power_state(self, instance: Any) -> Any:
-        """Read the power state of a server; that of a deployed one may wait.
+        """Read the power state of a server; it may wait after some tasks.
 
-        With these task states Nova reads it after a deploy only. Its periodic
-        task writes the right state when Ironic answers.
+        With these task states Nova reads it only when the driver has ended its
+        part, or, for a reboot, while it handles the error of the driver. Its
+        periodic task writes the right state when Ironic answers.
 
-        :returns: ``NOSTATE`` if Ironic does not answer after a deploy
+        :returns: ``NOSTATE`` if Ironic does not answer after such a task
         :raises nova.exception.VirtDriverNotReady: Ironic does not answer
         """
+        has_failed = sys.exc_info()[0] is not None
         try:
             return super()._get_power_state(instance)
         except nova_exception.VirtDriverNotReady as exc:
-            if instance.task_state not in _DEPLOYED:
+            is_done = instance.task_state in _DEPLOYED | _SWITCHED_ON
+            if has_failed or not is_done:
                 raise
             LOG.warning(
-                'Server %(server)s is deployed, and its power state is not '
-                'known yet: %(error)s',
+                'Server %(server)s is deployed or switched on, and its power '
+                'state is not known yet: %(error)s',
                 {'server': instance.uuid, 'error': exc},
             )
             return power_state.NOSTATE
