@@ -6,6 +6,9 @@ answer during its delete, and the user has to delete it again. Each step of a
 delete may be carried out twice, so the delete is done again instead. For
 Placement, see ``allocation_deletes``, for Cinder ``volume_deletes``.
 
+A soft delete (``reclaim_instance_interval``) would be forgotten if Ironic did
+not answer: the server would be ACTIVE again, without a task.
+
 A delete may be accepted while its server is built. Whatever the end of the
 build saves then, it keeps the task of the delete: recovery finds an
 interrupted delete by it.
@@ -39,20 +42,37 @@ def _has_no_answer(exc: Exception) -> bool:
     return has_no_answer(exc)
 
 
+_retried_until_answered = retried(
+    'The delete of server %(server)s waits until all services answer: '
+    '%(error)s',
+    _has_no_answer,
+)
+
+
 class RepeatedDeletes(nova_manager.ComputeManager):
     """Nova's ComputeManager, with deletes that outlast an outage."""
 
     clock: Clock
 
-    @retried(
-        'The delete of server %(server)s waits until all services answer: '
-        '%(error)s',
-        _has_no_answer,
-    )
+    @_retried_until_answered
     def _delete_instance(self, context: Any, instance: Any, bdms: Any) -> None:
         """Delete a server; blocks until each service has answered."""
         with deleting_server():
             super()._delete_instance(context, instance, bdms)
+
+    def _power_off_instance(
+        self, context: Any, instance: Any, clean_shutdown: bool = True
+    ) -> None:
+        """Switch a server off; for a soft delete, when Ironic answers."""
+        is_delete = instance.task_state == task_states.SOFT_DELETING
+        switch = self._power_off if is_delete else super()._power_off_instance
+        switch(context, instance, clean_shutdown)
+
+    @_retried_until_answered
+    def _power_off(
+        self, context: Any, instance: Any, clean_shutdown: bool
+    ) -> None:
+        super()._power_off_instance(context, instance, clean_shutdown)
 
     def _build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any

@@ -6,9 +6,10 @@ state from Ironic (``_update_instance_after_spawn``) and saves the server, and
 fails the request if one of the two fails. The server would be in ERROR, or
 shelved, while its node is deployed with it. A build would lose its ports and
 volumes, and no later unshelve could succeed before recovery has freed the
-node. After a start, a restore or a reboot, Nova reads the power state as well.
-A server that was stopped would stay STOPPED if that failed, and Nova's power
-sync would switch its machine off again; a restored one would be deleted.
+node. After a start, a reboot, a soft delete or a restore, Nova reads the power
+state as well. If that failed, a server that was stopped would stay STOPPED,
+and Nova's power sync would switch its machine off again; a server that was
+deleted would be in use, and one that was restored would be deleted.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
@@ -30,8 +31,9 @@ from ironic_compute.manager.retries import NO_ANSWER_OF_NOVA, after, retry
 LOG = logging.getLogger(__name__)
 
 _DEPLOYED = frozenset({task_states.SPAWNING, task_states.REBUILD_SPAWNING})
-_SWITCHED_ON = frozenset(
+_SWITCHED = frozenset(
     {
+        task_states.SOFT_DELETING,
         task_states.POWERING_ON,
         task_states.RESTORING,
         task_states.REBOOT_STARTED,
@@ -103,11 +105,11 @@ class KeepsDeployedServers(nova_manager.ComputeManager):
         try:
             return super()._get_power_state(instance)
         except nova_exception.VirtDriverNotReady as exc:
-            is_done = instance.task_state in _DEPLOYED | _SWITCHED_ON
+            is_done = instance.task_state in _DEPLOYED | _SWITCHED
             if has_failed or not is_done:
                 raise
             LOG.warning(
-                'Server %(server)s is deployed or switched on, and its power '
+                'Server %(server)s is deployed or switched, and its power '
                 'state is not known yet: %(error)s',
                 {'server': instance.uuid, 'error': exc},
             )

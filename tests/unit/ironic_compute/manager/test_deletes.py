@@ -3,6 +3,7 @@
 
 import contextlib
 import types
+import unittest.mock
 from typing import Any
 
 import oslo_messaging
@@ -102,6 +103,34 @@ def test_a_delete_waits_until_ironic_answers(
     with contextlib.suppress(nova_exception.InstanceDeployFailure):
         manager._delete_instance(None, server, [])
     assert bench.is_free() is is_done
+
+
+@pytest.mark.parametrize(
+    ('task_state', 'is_off'),
+    [(task_states.SOFT_DELETING, True), (task_states.POWERING_OFF, False)],
+)
+def test_soft_delete_waits_until_ironic_answers(
+    task_state: str, is_off: bool
+) -> None:
+    """Nova would forget it; a stop that has failed can be requested again."""
+    bench = fake.bench_with_server()
+    manager: Any = object.__new__(RepeatedDeletes)
+    manager.clock, manager.driver = bench.clock, bench.driver
+    manager.share_manager = unittest.mock.MagicMock()
+    ends_s, ironic = bench.clock.now_s() + _AWAY_S, bench.ironic
+    read = ironic.read_node_of_instance
+
+    def read_later(server: str) -> Any:
+        if bench.clock.now_s() < ends_s:
+            raise errors.IronicNotReached('connection refused')
+        return read(server)
+
+    ironic.read_node_of_instance = read_later  # type: ignore[method-assign]
+    server = fake.unsaved_server(task_state=task_state)
+    with contextlib.suppress(nova_exception.InstancePowerOffFailure):
+        manager._power_off_instance(None, server, clean_shutdown=False)
+    calls = [call[0] for call in ironic.calls]
+    assert bool(calls) is is_off, calls
 
 
 def test_a_delete_that_is_refused_is_not_tried_again(
