@@ -41,6 +41,11 @@ _SWITCHED = frozenset(
     }
 )
 _ENDED = (vm_states.ACTIVE, None)
+# The errors of a stop for which Ironic did not answer, or did not do it.
+_NOT_STOPPED = (
+    nova_exception.InstancePowerOffFailure,
+    nova_exception.VirtDriverNotReady,
+)
 # Longer than an outage. An error that stays is one of this save alone, and a
 # delete of the server waits meanwhile.
 _LONGEST_S = 3600.0
@@ -61,9 +66,21 @@ class KeepsDeployedServers(nova_manager.ComputeManager):
     def _do_rebuild_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> None:
-        """Rebuild a server; like a build."""
-        with self._repeating_end(instance):
-            super()._do_rebuild_instance(context, instance, *args, **kwargs)
+        """Rebuild a server; like a build.
+
+        Nova stops a server again that was stopped before its rebuild. If
+        Ironic does not answer then, recovery stops it later.
+        """
+        try:
+            with self._repeating_end(instance):
+                super()._do_rebuild_instance(
+                    context, instance, *args, **kwargs
+                )
+        except _NOT_STOPPED as exc:
+            # Nova has cleared the task of the stop.
+            if (instance.vm_state, instance.task_state) != _ENDED:
+                raise
+            _leave_stop(instance, exc)
 
     def _unshelve_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
@@ -122,3 +139,17 @@ def _log_unsaved(server: str, error: Exception) -> None:
         '%(error)s',
         {'server': server, 'error': error},
     )
+
+
+def _leave_stop(instance: Any, error: Exception) -> None:
+    """Leave the stop of a rebuilt server to recovery."""
+    LOG.warning(
+        'Server %(server)s is rebuilt, and is stopped again later: %(error)s',
+        {'server': instance.uuid, 'error': error},
+    )
+    instance.task_state = task_states.POWERING_OFF
+    try:
+        instance.save(expected_task_state=[None])
+    except nova_exception.InstanceUpdateConflict:
+        # It has a newer task.
+        instance.obj_reset_changes()

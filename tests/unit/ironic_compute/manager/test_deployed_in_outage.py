@@ -14,13 +14,16 @@ from nova import objects
 from nova import rpc as nova_rpc
 from nova.compute import build_results, task_states, vm_states
 from nova.compute import manager as nova_manager
+from nova.compute import utils as compute_utils
 from nova.objects import base as objects_base
 
 from hashring.clock import Clock
 from ironic_compute.gate import LeaseGate
 from ironic_compute.manager.deployed_servers import KeepsDeployedServers
+from ironic_compute.manager.stale_messages import DropsStaleMessages
 from ironic_compute.paths.path_health import PathHealth
 from ironic_compute.paths.traffic import ConductorTraffic
+from ironic_compute.recovery.in_progress import InProgress
 from ironic_compute.worker.gated_writes import GatedConductor
 from tests.fakes.clock import ManualClock
 from tests.unit.ironic_compute.driver import fake
@@ -55,8 +58,10 @@ class _Conductor(GatedConductor):
             self.clock.sleep(1.0)
             raise self._error
         server = request.get('objinst')
-        if not isinstance(server, objects.Instance):
+        if server is None:
             return None
+        if not isinstance(server, objects.Instance):
+            return {'obj_what_changed': []}, None
         expected = request['kwargs'].get('expected_task_state')
         if isinstance(expected, str):
             expected = [expected]
@@ -194,3 +199,51 @@ def test_rebuild_or_unshelve_that_was_deployed_has_not_failed(
     getattr(_Manager(conductor), name)(server._context, server, None)
     assert conductor.row['vm_state'] == vm_states.ACTIVE
     assert 'save' not in vars(server)
+
+
+class _Stopping(DropsStaleMessages, _Manager):
+    """A manager whose Ironic goes away when a server is rebuilt."""
+
+    def __init__(self, conductor: _Conductor) -> None:
+        super().__init__(conductor)
+        self.in_progress = InProgress()
+        self.image_api = self.notifier = self.share_manager = _Quiet()
+
+    def rebuild(self, *, instance: Any, **_: Any) -> None:
+        """Deploy, as the driver does."""
+        instance.task_state = task_states.REBUILD_SPAWNING
+        instance.save(expected_task_state=[task_states.REBUILDING])
+
+    def power_off(self, *_: Any) -> None:
+        raise nova_exception.InstancePowerOffFailure(reason='no answer')
+
+    def nothing(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {}
+
+    _get_instance_block_device_info = nothing
+    _notify_about_instance_usage = nothing
+
+
+def test_rebuilt_server_is_stopped_later_if_ironic_is_away(
+    begin: Callable[..., tuple[_Conductor, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova would put it to ERROR; recovery finds the task of its stop."""
+    conductor, server = begin(task_states.REBUILDING, vm_states.STOPPED)
+    monkeypatch.setattr(
+        compute_utils, 'notify_usage_exists', lambda *_, **__: None
+    )
+    monkeypatch.setattr(fake.Server, 'get_network_info', lambda _: [])
+    monkeypatch.setattr(fake.Server, 'refresh', lambda _: None)
+    server.migration_context = None
+    _Stopping(conductor)._do_rebuild_instance(
+        server._context,
+        server,
+        'img',
+        fake.image(),
+        *[None] * 4,
+        False,
+        *[None] * 9,
+    )
+    assert conductor.row['vm_state'] == vm_states.ACTIVE
+    assert conductor.row['task_state'] == task_states.POWERING_OFF
