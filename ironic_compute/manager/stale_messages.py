@@ -212,8 +212,15 @@ class DropsStaleMessages(nova_manager.ComputeManager):
 
         The message may have waited while nobody served the host. A machine
         that was switched off and on meanwhile would be STOPPED in Nova, whose
-        power sync would then switch it off.
+        power sync would then switch it off. It would be so, too, if Nova did
+        not look at the second event because the first is not saved yet.
         """
+        one_by_one = nova_utils.synchronized(f'power-update-{instance.uuid}')
+        one_by_one(self._update_power)(context, instance, target_power_state)
+
+    def _update_power(
+        self, context: Any, instance: Any, target_power_state: str
+    ) -> None:
         if not refresh(instance, self.clock):
             drop('power_update', instance)
             return

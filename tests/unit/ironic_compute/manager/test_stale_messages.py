@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stale RPC messages are dropped: each task runs once."""
 
+import threading
 import types
 from typing import Any
 
@@ -234,3 +235,55 @@ def test_power_event_is_saved_if_the_machine_still_is_so(
     )
     manager.power_update(None, server, target)
     assert bool(saved) is is_saved
+
+
+class _Powered(_Server):
+    """A server whose row has a vm_state and a power state."""
+
+    def refresh(self) -> None:
+        vars(self).update(self.row, task_state=None)
+
+
+def test_power_event_that_comes_during_the_one_before_is_saved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine was switched off and on, while a notification was slow.
+
+    Left STOPPED, it would be switched off by Nova's power sync.
+    """
+    row = {'vm_state': vm_states.ACTIVE, 'power_state': power_state.RUNNING}
+    is_handled, goes_on = threading.Event(), threading.Event()
+
+    def update(self: Any, context: Any, server: Any, target: str) -> None:
+        if self._is_state_valid_for_power_update_event(server, target):
+            is_on = target == 'POWER_ON'
+            is_handled.set()
+            assert is_on or goes_on.wait(60.0)
+            row['vm_state'] = vm_states.ACTIVE if is_on else vm_states.STOPPED
+            row['power_state'] = (
+                power_state.RUNNING if is_on else power_state.SHUTDOWN
+            )
+
+    monkeypatch.setattr(nova_manager.ComputeManager, 'power_update', update)
+    manager: Any = object.__new__(DropsStaleMessages)
+    manager.clock = ManualClock()
+    machine = types.SimpleNamespace(state=power_state.SHUTDOWN)
+    manager.driver = types.SimpleNamespace(
+        get_info=lambda instance, use_cache: machine
+    )
+    threads = [
+        threading.Thread(
+            target=manager.power_update,
+            args=(None, _Powered(uuid='s1', row=row), target),
+        )
+        for target in ('POWER_OFF', 'POWER_ON')
+    ]
+    threads[0].start()
+    assert is_handled.wait(60.0)
+    machine = types.SimpleNamespace(state=power_state.RUNNING)
+    threads[1].start()
+    threads[1].join(0.5)
+    goes_on.set()
+    for thread in threads:
+        thread.join(60.0)
+    assert row['vm_state'] == vm_states.ACTIVE
