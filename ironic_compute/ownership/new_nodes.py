@@ -129,6 +129,8 @@ class NewNodes:
         if row is None or row.host != self._held_nodes.host:
             return
         self._held_nodes.add_node(row, None, read_at)
+        # It is not another host's any more; the message of that may be lost.
+        self._unheld.forget_holder(node)
         facts = self._unheld.facts(node)
         if facts is not None:
             self._held_nodes.accept_facts(facts)

@@ -133,8 +133,8 @@ class UnheldNodes:
         Nothing waits: see ``is_settled``.
         """
         with self._lock:
-            self._of_pool &= names
             self._listed = {node for node in names if node not in held}
+            self._of_pool &= self._listed
             self._unread = set(self._listed)
 
     def mark_given(self, nodes: Iterable[NodeId]) -> None:

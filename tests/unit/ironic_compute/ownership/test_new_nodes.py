@@ -9,6 +9,7 @@ import pytest
 
 from hashring.ring import Host
 from resource_tracker.node import NodeId
+from tests.simulation.faults import Unreachable
 from tests.simulation.wire import SentRequest
 from tests.unit.ironic_compute.hosts import Cloud, Counted
 
@@ -357,3 +358,34 @@ def test_node_given_while_its_row_is_read_is_held(
     two.rebalancer.run_round()
     given = {n for n, row in cloud.nova.rows.items() if row.host == C2}
     assert given == set(two.held_nodes.rows()) != set()
+
+
+def test_node_that_a_build_has_found_is_not_lost_by_an_unanswered_push(
+    cloud: Cloud,
+) -> None:
+    """The host still counted it as a node of the host that had given it.
+
+    That host was killed before it could tell.
+    """
+    one, two, node = cloud.hosts[C1], cloud.add('c2'), NodeId('node-000')
+    for each in (one, two):
+        each.show('c1')
+    one.new_nodes.reset_from_list(cloud.nodes)
+    cloud.rounds(one, 20)
+    two.new_nodes.reset_from_list(cloud.nodes)
+    cloud.rounds(two, 2)
+    one.rows.write_holder(one.rows.read_by_name(node), C2, 2)
+    one.held_nodes.drop_node(node)
+    two.new_nodes.hold_if_ours(node)
+    two.held_nodes.accept_facts(cloud.nodes[node])
+    write: Any = two.rows.write_holder
+
+    def lose(row: Any, host: Host, service_id: int) -> bool:
+        two.rows.write_holder = write  # type: ignore[method-assign]
+        row.host = host
+        raise Unreachable('no answer')
+
+    two.rows.write_holder = lose  # type: ignore[method-assign]
+    cloud.rounds(two, 30)
+    assert two.rows.write_holder == write
+    assert cloud.nova.rows[node].host == C1
