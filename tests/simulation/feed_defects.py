@@ -85,8 +85,8 @@ MAKEUPS: dict[str, Makeup] = {
 
 # Name of a defect -> a seed that detects it.
 SEEDS: dict[str, int] = {
-    'delta list without overlap': 60087,
-    'missing node not asked for again': 61012,
+    'delta list without overlap': 60101,
+    'missing node not asked for again': 61557,
     'told changes not compared': 60022,
     'dead reader waited for': 63033,
     'delete by a short or empty list': 60092,

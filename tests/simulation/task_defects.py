@@ -72,6 +72,6 @@ MAKEUPS: dict[str, Makeup] = {
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 43,
     'redelivered request dropped beside another': 60092,
-    'interrupted rebuild begun again': 6,
-    'interrupted stop forgotten': 5,
+    'interrupted rebuild begun again': 42,
+    'interrupted stop forgotten': 6,
 }
