@@ -256,7 +256,7 @@ SEEDS: Mapping[str, int] = {
     'server moved to another zone': 10,
     'two moves of a server at once': 60032,
     'server moved during its delete': 60164,
-    'message handled during a move': 60129,
+    'message handled during a move': 60244,
     'forward without follow': 60118,
     'servers left on a drained host': 12,
     'host retired with servers': 60084,

@@ -73,5 +73,5 @@ SEEDS: Mapping[str, int] = {
     'server given to any pool': 50,
     'node of another pool taken': 9,
     'request of another pool forgotten': 9,
-    'servers never leave their pool': 60007,
+    'servers never leave their pool': 60014,
 }
