@@ -208,7 +208,8 @@ class _Stopping(DropsStaleMessages, _Manager):
         super().__init__(conductor)
         self.in_progress = InProgress()
         self.image_api = self.notifier = self.share_manager = _Quiet()
-        self._get_share_info = lambda *_: []  # Nova 33.
+        # Nova 33 reads the shares itself.
+        self._get_share_info = lambda *_: objects.ShareMappingList(objects=[])
 
     def rebuild(self, *, instance: Any, **_: Any) -> None:
         """Deploy, as the driver does."""
