@@ -24,7 +24,7 @@ _MEMORY = 'idle: memory, shared memory counted once, MiB'
 
 GOALS: Sequence[Goal] = (
     Goal('restart_placement', 'restart: requests to Placement', 1000, 2, 10),
-    Goal('restart_unserved_s', 'restart: not served, s', 1000, 4.0, 7.0),
+    Goal('restart_unserved_s', 'restart: not served, s', 1000, 2.0, 7.0),
     Goal('replaced_unserved_s', 'replacement: not served, s', 1000, 2.0, 4.0),
     Goal(
         'killed_unserved_s', 'kill -9 and start: not served, s', 1000, 4.0, 8.0
