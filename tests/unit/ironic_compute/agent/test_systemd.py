@@ -29,14 +29,19 @@ def _heard(listener: socket.socket) -> list[bytes]:
             return found
 
 
-def test_ready_once_then_alive_in_time(listener: socket.socket) -> None:
-    """WATCHDOG=1 is sent three times per period, not at each turn."""
-    clock = ManualClock(start_s=50.0)
+def _watchdog(listener: socket.socket, clock: ManualClock) -> Watchdog:
+    """Return the watchdog of a unit with ``WatchdogSec=30``."""
     told = {
         'NOTIFY_SOCKET': listener.getsockname(),
         'WATCHDOG_USEC': '30000000',
     }
-    watchdog = Watchdog(told, clock)
+    return Watchdog(told, clock)
+
+
+def test_ready_once_then_alive_in_time(listener: socket.socket) -> None:
+    """WATCHDOG=1 is sent three times per period, not at each turn."""
+    clock = ManualClock(start_s=50.0)
+    watchdog = _watchdog(listener, clock)
     watchdog.notify_if_due()
     assert _heard(listener) == [b'READY=1']
     for _ in range(60):
@@ -50,11 +55,7 @@ def test_watchdog_is_fed_as_soon_as_the_daemon_is_ready(
 ) -> None:
     """Its predecessor may have fed it a whole third of the period ago."""
     clock = ManualClock(start_s=50.0)
-    told = {
-        'NOTIFY_SOCKET': listener.getsockname(),
-        'WATCHDOG_USEC': '30000000',
-    }
-    watchdog = Watchdog(told, clock)
+    watchdog = _watchdog(listener, clock)
     watchdog.notify_if_due()
     clock.advance(0.05)
     watchdog.notify_if_due()
