@@ -315,16 +315,20 @@ class NewNodes:
 
         A node that was marked missing is read again, because nothing else
         would read it before the next audit, and the 404 may have been wrong.
+        So is one that a build has held before: the feed has delivered it to
+        ``HeldNodes`` since, so the facts here may be old, and those of a
+        notification would replace newer ones.
 
         The facts are removed from the waiting lists, because the feed delivers
         a held node to ``HeldNodes`` only. Facts left in a list would get old,
         and a later pass would replace newer ones by them.
         """
+        was_read = self._held_nodes.facts(facts.uuid) is not None
         self._held_nodes.add_node(row, None, read_at, created=created)
         newest = self._unheld.pop_due(facts.uuid) or facts
         # A thread that marks the node missing after this check marks it in
         # ``HeldNodes``, because the node is held now.
-        if self._unheld.is_placing(facts.uuid):
+        if self._unheld.is_placing(facts.uuid) and not was_read:
             self._held_nodes.accept_facts(newest)
         else:
             self._request_read(facts.uuid)

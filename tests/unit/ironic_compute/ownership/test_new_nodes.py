@@ -10,6 +10,7 @@ import pytest
 from hashring.ring import Host
 from resource_tracker.node import NodeId
 from tests.simulation.faults import Unreachable
+from tests.simulation.nova import ServiceRecord
 from tests.simulation.wire import SentRequest
 from tests.unit.ironic_compute.hosts import Cloud, Counted
 
@@ -389,3 +390,44 @@ def test_node_that_a_build_has_found_is_not_lost_by_an_unanswered_push(
     cloud.rounds(two, 30)
     assert two.rows.write_holder == write
     assert cloud.nova.rows[node].host == C1
+
+
+@pytest.mark.parametrize('in_pool', [True, False])
+def test_newer_facts_of_a_node_that_a_build_has_found_are_kept(
+    cloud: Cloud, in_pool: bool
+) -> None:
+    """The facts of a notification, which waited here, have no time of a read.
+
+    The message of the host that had given the node was lost.
+    """
+    one, two, node = cloud.hosts[C1], cloud.add('c2'), NodeId('node-000')
+    two.show('c1')
+    two.node_changes.node_changed(cloud.nodes[node])
+    if not in_pool:
+        _give_row_to_foreign_host(cloud, node)
+    two.rebalancer.run_round()
+    assert two.unheld.facts(node) is not None
+    two.node_changes.node_changed(cloud.nodes[node])
+    if in_pool:
+        one.new_nodes.reset_from_list({node: cloud.nodes[node]})
+        cloud.rounds(one, 5)
+    cloud.nova.rows[node].host = C2
+    two.show('c2')
+    two.new_nodes.hold_if_ours(node)
+    newer = dataclasses.replace(
+        cloud.nodes[node], maintenance=True, read_at_s=cloud.clock.now_s()
+    )
+    two.node_changes.node_changed(newer)
+    cloud.rounds(two, 40)
+    assert two.unheld.facts(node) is None
+    assert two.held_nodes.facts(node) == newer
+    assert two.reads_requested == [node]
+
+
+def _give_row_to_foreign_host(cloud: Cloud, node: NodeId) -> None:
+    foreign = Host('c9')
+    request = SentRequest(foreign, foreign, late=False)
+    cloud.nova.services[foreign] = ServiceRecord(9, foreign, mapped=True)
+    cloud.nova.create_row(request, node, foreign, 9)
+    for one in cloud.hosts.values():
+        one.services.read_records()
