@@ -143,12 +143,15 @@ class Draining:
         record = self._services.read_record(here)
         if record is None:
             return _no_service(here)
+        former = read_order(record)
         why_not = change(record)
         if why_not is not None:
             return why_not
         # Nova's own saves of this record do not wait at the gate.
         self._gate.wait()
         record.save()
+        if former is None or not former.retires:
+            self._retirement.begin_anew()
         LOG.info(
             'An operator has host %(host)s %(what)s',
             {'host': here, 'what': _describe(record)},

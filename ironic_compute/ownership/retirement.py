@@ -117,6 +117,13 @@ class Retirement:
         is_gone = services.is_read and not services.find_record(self._host)
         return self._is_deleting and is_gone
 
+    def begin_anew(self) -> None:
+        """Let the host be empty for the whole time from now on.
+
+        It may have been in use since an earlier order ended.
+        """
+        self._empty_since_s = math.inf
+
     def run_round(self, *, is_empty: bool) -> None:
         """End the host if it has been empty for long enough.
 

@@ -556,6 +556,25 @@ def test_empty_host_is_retired_after_a_while(retired: Drained) -> None:
     assert len(retired.changes) == 3
 
 
+def test_new_order_to_retire_begins_the_wait_anew(retired: Drained) -> None:
+    """Meanwhile the host took nodes, and builds may be on their way to it.
+
+    No round has seen it with a node: all were free, and went at once.
+    """
+    _run(retired, 30.0)
+    assert retired.draining.end() is None
+    retired.cloud.clock.advance(300.0)
+    retired.order(retires=True)
+    retired.changes.clear()
+    _run(retired, 30.0)
+    retired.order(retires=True)
+    retired.changes.clear()
+    _run(retired, 50.0)
+    assert not retired.changes
+    _run(retired, 20.0)
+    assert 'destroyed' in retired.changes
+
+
 def test_agent_is_told_before_the_services_are_read_again(
     retired: Drained,
 ) -> None:
