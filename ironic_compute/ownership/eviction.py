@@ -214,7 +214,9 @@ class Evictor:
         if self._held_nodes.row(node) is None:
             raise Refused(f'Host {self._held_nodes.host} does not hold {node}')
         facts = self._held_nodes.facts(node)
-        if facts is None or facts.instance_uuid is None:
+        if facts is None:
+            raise Refused(f'Node {node} has not been read from Ironic yet')
+        if facts.instance_uuid is None:
             raise Refused(f'Ironic shows no server on node {node}')
         return facts.instance_uuid
 

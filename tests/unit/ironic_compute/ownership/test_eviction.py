@@ -182,6 +182,20 @@ def test_node_without_a_server_is_refused(desk: Desk) -> None:
         desk.evictor.evict(desk.free, C2)
 
 
+def test_node_that_is_not_read_yet_is_not_said_to_be_free(
+    desk: Desk,
+) -> None:
+    """A new worker has the row before Ironic has answered."""
+    held_nodes = desk.one.held_nodes
+    row = held_nodes.row(desk.node)
+    held_nodes.drop_node(desk.node)
+    held_nodes.add_node(row, None, held_nodes.version())
+    for act in (desk.evictor.check, desk.evictor.evict):
+        with pytest.raises(Refused, match='has not been read from Ironic yet'):
+            act(desk.node, C2)
+    _assert_nothing_moved(desk)
+
+
 @pytest.mark.parametrize('work', ['messages', 'in_progress'])
 def test_server_is_not_moved_while_it_is_worked_on(
     desk: Desk, work: str
