@@ -264,6 +264,8 @@ class Evictor:
         with self._held_nodes.locked_row(node) as row, without_waiting():
             service_id = self.check_target(target, terms)
             found = self._find(node, server, target, row, terms)
+            # Again: the answers may have taken minutes.
+            self.check_takes_nodes(target, terms.other_pool)
             if terms.changes_zone:
                 answered(lambda: self._change_zone(found.instance, target))
             try:

@@ -196,6 +196,23 @@ def test_node_that_is_not_read_yet_is_not_said_to_be_free(
     _assert_nothing_moved(desk)
 
 
+def test_server_does_not_go_to_a_host_that_is_retired_during_the_reads(
+    desk: Desk,
+) -> None:
+    """Nova or Ironic may take minutes, and the host may be empty."""
+    client: Any = desk.evictor._client
+    read_node = client.read_node
+
+    def read_slowly(node: str) -> Any:
+        desk.cloud.nova.services.pop(C2, None)
+        return read_node(node)
+
+    client.read_node = read_slowly
+    with pytest.raises(Refused, match='c2 is disabled or unknown'):
+        desk.evictor.evict(desk.node, C2)
+    _assert_nothing_moved(desk)
+
+
 @pytest.mark.parametrize('work', ['messages', 'in_progress'])
 def test_server_is_not_moved_while_it_is_worked_on(
     desk: Desk, work: str
