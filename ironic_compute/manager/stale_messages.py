@@ -30,9 +30,15 @@ from nova.objects import external_event
 from oslo_log import log as logging
 
 from hashring.clock import Clock
+from ironic_compute import errors
 from ironic_compute.manager.late_saves import expecting_unshelve
 from ironic_compute.manager.newer_tasks import keeping_newer_tasks
-from ironic_compute.manager.retries import NO_ANSWER_OF_NOVA, after, retry
+from ironic_compute.manager.retries import (
+    NO_ANSWER_OF_NOVA,
+    after,
+    retried,
+    retry,
+)
 from ironic_compute.recovery.in_progress import InProgress
 
 LOG = logging.getLogger(__name__)
@@ -221,18 +227,30 @@ class DropsStaleMessages(nova_manager.ComputeManager):
     def _update_power(
         self, context: Any, instance: Any, target_power_state: str
     ) -> None:
-        if not refresh(instance, self.clock):
-            drop('power_update', instance)
-            return
-        is_change = self._is_state_valid_for_power_update_event(
-            instance, target_power_state
-        )
-        if is_change and not self._has_power_state(
-            instance, target_power_state
-        ):
+        if not self._must_save_power(context, instance, target_power_state):
             drop('power_update', instance)
             return
         super().power_update(context, instance, target_power_state)
+
+    @retried(
+        'A power event of server %(server)s waits until Ironic answers: '
+        '%(error)s',
+        after(errors.IronicUnavailable),
+    )
+    def _must_save_power(
+        self, context: Any, instance: Any, target: str
+    ) -> bool:
+        """Return whether Nova must handle a power event; blocks until known.
+
+        Without the event, a machine that was switched on would be STOPPED in
+        Nova, as above. The record is read again after each wait.
+        """
+        if not refresh(instance, self.clock):
+            return False
+        is_change = self._is_state_valid_for_power_update_event(
+            instance, target
+        )
+        return not is_change or self._has_power_state(instance, target)
 
     def _has_power_state(self, instance: Any, target: str) -> bool:
         """Read from Ironic whether a server is on or off, as an event says."""

@@ -11,6 +11,7 @@ from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
 from nova.compute import power_state, task_states, vm_states
 
+from ironic_compute import errors
 from ironic_compute.driver import nova_errors
 from ironic_compute.driver.cancellations import Cancellations
 from ironic_compute.manager import stale_messages
@@ -287,3 +288,48 @@ def test_power_event_that_comes_during_the_one_before_is_saved(
     for thread in threads:
         thread.join(60.0)
     assert row['vm_state'] == vm_states.ACTIVE
+
+
+@pytest.mark.parametrize(
+    ('later', 'is_saved'), [(vm_states.STOPPED, True), (None, False)]
+)
+def test_power_event_waits_until_ironic_answers(
+    later: str | None,
+    is_saved: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A machine that was switched on was switched off by the power sync.
+
+    The server may be gone when Ironic answers.
+    """
+    row = {'vm_state': vm_states.STOPPED, 'power_state': power_state.SHUTDOWN}
+    saved: list[str] = []
+    answers = iter([False, False, True])
+
+    def read(instance: Any, use_cache: bool) -> types.SimpleNamespace:
+        with nova_errors.as_nova_errors(
+            instance, nova_exception.VirtDriverNotReady
+        ):
+            if not next(answers):
+                row['vm_state'] = later
+                raise errors.IronicNotReached('Ironic is away')
+        return types.SimpleNamespace(state=power_state.RUNNING)
+
+    class Server(_Powered):
+        def refresh(self) -> None:
+            if row['vm_state'] is None:
+                raise nova_exception.InstanceNotFound(instance_id=self.uuid)
+            super().refresh()
+
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        'power_update',
+        lambda self, context, instance, target: saved.append(target),
+    )
+    manager: Any = object.__new__(DropsStaleMessages)
+    manager.clock = ManualClock()
+    manager.driver = types.SimpleNamespace(get_info=read)
+    manager.power_update(None, Server(uuid='s1', row=row), 'POWER_ON')
+    assert saved == ['POWER_ON'] * is_saved
+    assert 'waits until Ironic answers' in caplog.text
