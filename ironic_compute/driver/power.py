@@ -7,6 +7,7 @@ power target nor a lock; its power state then shows whether the action
 succeeded. All methods run in Nova's threads and block until the action ends.
 """
 
+import dataclasses
 from typing import Any
 
 from nova.compute import power_state, task_states, vm_states
@@ -49,10 +50,12 @@ class Power:
         :param reboot_type: Nova's ``SOFT`` or ``HARD``
         :raises nova_errors.PowerFailed: the machine is not on afterwards
         """
-        node = self._waiter.read_node_of(instance).uuid
-        if reboot_type == 'SOFT' and self._try_soft_change(node, 'reboot'):
-            return
-        self._change_power(node, 'reboot')
+        facts = self._waiter.read_node_of(instance)
+        if reboot_type == 'SOFT':
+            if self._try_soft_change(facts, 'reboot'):
+                return
+            facts = self._waiter.read_node(facts.uuid)
+        self._change_power(facts, 'reboot')
 
     def power_on(self, instance: Any) -> None:
         """Switch the node of a server on.
@@ -61,7 +64,7 @@ class Power:
         """
         facts = self._waiter.read_node_of(instance)
         if not _has_reached(facts, PowerState.ON):
-            self._change_power(facts.uuid, 'on')
+            self._change_power(facts, 'on')
 
     def power_off(self, instance: Any, timeout_s: int = 0) -> None:
         """Switch the node of a server off.
@@ -73,19 +76,18 @@ class Power:
         facts = self._waiter.read_node_of(instance)
         if _has_reached(facts, PowerState.OFF):
             return
-        if timeout_s and self._try_soft_change(
-            facts.uuid, 'off', int(timeout_s)
-        ):
+        if timeout_s and self._try_soft_change(facts, 'off', int(timeout_s)):
             return
-        self._change_power(facts.uuid, 'off')
+        self._change_power(facts, 'off')
 
     def power_off_node(self, node: NodeId) -> None:
         """Switch off a node on which no operating system needs a shutdown.
 
         :raises nova_errors.PowerFailed: the node is not off afterwards
         """
-        if not _has_reached(self._waiter.read_node_once(node), PowerState.OFF):
-            self._change_power(node, 'off')
+        facts = self._waiter.read_node_once(node)
+        if not _has_reached(facts, PowerState.OFF):
+            self._change_power(facts, 'off')
 
     def inject_nmi(self, instance: Any) -> None:
         """Send a non-maskable interrupt to the node of a server."""
@@ -95,26 +97,26 @@ class Power:
         )
 
     def _try_soft_change(
-        self, node: NodeId, target: str, timeout_s: int | None = None
+        self, before: NodeFacts, target: str, timeout_s: int | None = None
     ) -> bool:
         """Try a soft power action; return whether it succeeded.
 
         The operating system of the server carries it out.
         """
         try:
-            self._change_power(node, target, soft=True, timeout_s=timeout_s)
+            self._change_power(before, target, soft=True, timeout_s=timeout_s)
         except _SOFT_FAILURES as exc:
             LOG.info(
                 'Node %(node)s did not go to %(target)s by itself; using its '
                 'power control: %(error)s',
-                {'node': node, 'target': target, 'error': exc},
+                {'node': before.uuid, 'target': target, 'error': exc},
             )
             return False
         return True
 
     def _change_power(
         self,
-        node: NodeId,
+        before: NodeFacts,
         target: str,
         *,
         soft: bool = False,
@@ -122,17 +124,13 @@ class Power:
     ) -> None:
         """Request a power action and block until it has ended.
 
+        :param before: the node, read before the action
         :param target: Ironic's power target: ``on``, ``off`` or ``reboot``
         :raises nova_errors.PowerFailed: the action ended in another state
         """
-        wanted = PowerState.OFF if target == 'off' else PowerState.ON
-        is_repeatable = target != 'reboot' and not soft
-        self._waiter.retry(
-            lambda: self._client.set_power_state(
-                node, target, soft=soft, timeout_s=timeout_s
-            ),
-            on=errors.Retriable if is_repeatable else errors.Untouched,
-        )
+        node = before.uuid
+        request = _Request(self._waiter, before, target, soft, timeout_s)
+        request.send()
         self._waiter.try_read_node(node)
         facts = self._waiter.wait_until(
             node, facts_when_idle, _TIMEOUT_S + (timeout_s or 0), _REFRESH_S
@@ -140,11 +138,69 @@ class Power:
         # A failed reboot can leave the machine on, so the power state alone
         # does not show success.
         has_failed = target == 'reboot' and _has_power_error(facts)
-        if PowerState.parse(facts.power_state) is not wanted or has_failed:
+        is_wanted = PowerState.parse(facts.power_state) is request.wanted
+        if not is_wanted or has_failed:
             raise nova_errors.PowerFailed(
                 f'Node {node} is {facts.power_state} after the power action '
                 f'"{target}": {facts.last_error}'
             )
+
+
+@dataclasses.dataclass
+class _Request:
+    """A request for a power action, which is sent until Ironic begins it.
+
+    If it had no answer, the node is read before it is sent again: Ironic may
+    have begun the action, and a machine must not be rebooted twice.
+
+    :param before: the node, read before the request
+    :param may_be_begun: an earlier try had no answer
+    """
+
+    waiter: NodeWaiter
+    before: NodeFacts
+    target: str
+    soft: bool
+    timeout_s: int | None
+    may_be_begun: bool = False
+
+    @property
+    def wanted(self) -> PowerState:
+        """The power state at the end of the action."""
+        return PowerState.OFF if self.target == 'off' else PowerState.ON
+
+    def send(self) -> None:
+        """Send the request until Ironic has begun it; blocks.
+
+        :raises errors.IronicComputeError: Ironic has not begun it
+        """
+        self.waiter.retry(self._send_once)
+
+    def _send_once(self) -> None:
+        if self.may_be_begun and self._is_begun():
+            return
+        try:
+            self.waiter.client.set_power_state(
+                self.before.uuid,
+                self.target,
+                soft=self.soft,
+                timeout_s=self.timeout_s,
+            )
+        except errors.IronicUnavailable as exc:
+            self.may_be_begun |= not isinstance(exc, errors.Untouched)
+            raise
+
+    def _is_begun(self) -> bool:
+        """Read whether Ironic carries the action out, or has rebooted.
+
+        It changes the node when it begins. A machine that is switched on or
+        off already takes the request once more.
+        """
+        facts = self.waiter.read_node_once(self.before.uuid)
+        if facts.target_power_state == self.wanted.value:
+            return True
+        has_changed = facts.updated_at != self.before.updated_at
+        return self.target == 'reboot' and has_changed
 
 
 def save_power_state(instance: Any, target: str) -> None:

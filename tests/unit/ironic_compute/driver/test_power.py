@@ -4,10 +4,12 @@
 import pytest
 from nova import exception as nova_exception
 
+from ironic_compute import errors
 from ironic_compute.driver.power import facts_when_idle
 from resource_tracker.node import NodeFacts, NodeId
 
 from . import fake
+from .faulty import FAULTS, FaultyIronic
 
 
 def test_reached_power_state_sends_nothing():
@@ -74,6 +76,51 @@ def test_crash_dump_is_an_nmi():
     bench = fake.bench_with_server()
     bench.driver.trigger_crash_dump(fake.server())
     assert bench.ironic.names() == ['nmi']
+
+
+_UNANSWERED = [
+    fault
+    for fault in FAULTS
+    if fault.name in ('500', '500 done', 'late', 'reset', 'reset done')
+]
+_ACTIONS = {
+    'on': lambda driver: driver.power_on(None, fake.server(), None),
+    'off': lambda driver: driver.power_off(fake.server()),
+    'soft off': lambda driver: driver.power_off(fake.server(), timeout=60),
+    'reboot': lambda driver: driver.reboot(None, fake.server(), None, 'HARD'),
+    'soft reboot': lambda driver: driver.reboot(
+        None, fake.server(), None, 'SOFT'
+    ),
+}
+
+
+@pytest.mark.parametrize('fault', _UNANSWERED, ids=str)
+@pytest.mark.parametrize('action', _ACTIONS)
+def test_power_action_without_an_answer_is_done_once(action, fault):
+    """A stop failed, and a reboot was lost without an error in Nova."""
+    bench = fake.bench_with_server()
+    if action == 'on':
+        bench.ironic.change(fake.NODE, power_state='power off')
+    bench = fake.on(FaultyIronic(bench.ironic), bench)
+    bench.ironic.at, bench.ironic.fault = 1, fault
+    _ACTIONS[action](bench.driver)
+    assert bench.ironic.names() == [action]
+
+
+def test_machine_whose_reboot_had_ended_without_an_answer_is_left_alone():
+    """The proxy before Ironic gave up when the machine was rebooted."""
+    bench = fake.bench_with_server()
+    ironic, reboot = bench.ironic, bench.ironic.set_power_state
+
+    def reboot_and_be_late(node, *args, **kwargs):
+        reboot(node, *args, **kwargs)
+        ironic.settle(node)
+        ironic.change(node, updated_at='2026-11-28T10:00:00+00:00')
+        raise errors.IronicUnavailable('too late', 504)
+
+    ironic.set_power_state = reboot_and_be_late
+    bench.driver.reboot(None, fake.server(), None, 'SOFT')
+    assert ironic.names() == ['soft reboot']
 
 
 @pytest.mark.parametrize(
