@@ -378,8 +378,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         with as_nova_errors(
             instance, nova_exception.VirtualInterfacePlugException
         ):
-            node = self._waiter.read_node_of(instance).uuid
-            self._network.attach_vifs(node, [vif])
+            self._network.attach_soon(instance, vif)
 
     def detach_interface(self, context: Any, instance: Any, vif: Any) -> None:
         """Detach one VIF from a running server."""

@@ -7,14 +7,18 @@ the status code alone does not show the cause, because a conflict (409) can
 have several.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
+import nova.conf
 from nova import exception as nova_exception
 
 from ironic_compute import errors
 from ironic_compute.driver.node_waiter import NodeWaiter
 from resource_tracker.node import NodeId
+
+CONF = nova.conf.CONF
 
 # Nova lets these exceptions pass at any step of a build.
 _DELETED = (
@@ -37,6 +41,16 @@ class Network:
         """
         for vif in network_info:
             self._attach_vif(node, str(vif['id']))
+
+    def attach_soon(self, instance: Any, vif: Any) -> None:
+        """Attach a VIF to a running server, or fail while nova-api waits.
+
+        Neutron has been asked before, for at most half of the time that
+        nova-api waits; see ``manager.attachments``.
+        """
+        longest_s = CONF.rpc_response_timeout / 4
+        node = self._waiter.read_node_of(instance, longest_s=longest_s).uuid
+        self._attach_vif(node, str(vif['id']), longest_s)
 
     def attach_missing_vifs(
         self, node: NodeId, network_info: Iterable[Any]
@@ -63,7 +77,9 @@ class Network:
         """Return the ids of the VIFs of a node."""
         return self._waiter.retry(lambda: self._client.list_vifs(node))
 
-    def _attach_vif(self, node: NodeId, vif: str) -> None:
+    def _attach_vif(
+        self, node: NodeId, vif: str, longest_s: float = math.inf
+    ) -> None:
         def attach() -> None:
             try:
                 self._client.attach_vif(node, vif)
@@ -71,7 +87,7 @@ class Network:
                 if vif not in self._client.list_vifs(node):
                     raise
 
-        self._waiter.retry(attach)
+        self._waiter.retry(attach, longest_s=longest_s)
 
     def _detach_vif(self, node: NodeId, vif: str) -> None:
         def detach() -> None:

@@ -125,17 +125,24 @@ class NodeWaiter:
             self._feed.request_read(node)
             return None
 
-    def read_node_of(self, instance: Any, *, once: bool = False) -> NodeFacts:
+    def read_node_of(
+        self,
+        instance: Any,
+        *,
+        once: bool = False,
+        longest_s: float = math.inf,
+    ) -> NodeFacts:
         """Read the node of a server from Ironic, by the server's uuid.
 
         :param once: raise the first error, instead of repeating the request
             while Ironic is unavailable
+        :param longest_s: see :meth:`retry`
         :raises nova_errors.NoNode: no node in Ironic has the server
         """
         read = functools.partial(
             self.client.read_node_of_instance, instance.uuid
         )
-        facts = read() if once else self.retry(read)
+        facts = read() if once else self.retry(read, longest_s=longest_s)
         if facts is None:
             raise nova_errors.NoNode(
                 f'Ironic has no node with server {instance.uuid} on it'

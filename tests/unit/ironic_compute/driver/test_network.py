@@ -1,10 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """VIFs: attach and detach of interfaces."""
 
+import nova.conf
 import pytest
 from nova import exception as nova_exception
 
+from ironic_compute import errors
+
 from . import fake
+
+_RPC_S = 60
+
+
+@pytest.fixture(autouse=True)
+def _rpc(monkeypatch):
+    """Nova-api waits so long; oslo.messaging registers the option."""
+    conf = nova.conf.CONF
+    monkeypatch.setattr(conf, 'rpc_response_timeout', _RPC_S, raising=False)
 
 
 def test_attach_and_detach_may_be_repeated():
@@ -27,3 +39,23 @@ def test_refused_attach_is_an_error():
         bench.driver.attach_interface(
             None, fake.server(), None, fake.network()[0]
         )
+
+
+@pytest.mark.parametrize('request_', ['read_node_of_instance', 'attach_vif'])
+def test_port_is_not_attached_after_nova_api_has_given_up(request_):
+    """The user was told that the port is not attached, and got it later."""
+    bench = fake.bench_with_server()
+    send, begun_s = getattr(bench.ironic, request_), bench.clock.now_s()
+
+    def send_or_refuse(*args):
+        if bench.clock.now_s() - begun_s < 90.0:
+            raise errors.NodeLocked('it is locked')
+        return send(*args)
+
+    setattr(bench.ironic, request_, send_or_refuse)
+    with pytest.raises(nova_exception.VirtualInterfacePlugException):
+        bench.driver.attach_interface(
+            None, fake.server(), None, fake.network()[0]
+        )
+    assert not bench.ironic.attached[fake.NODE]
+    assert bench.clock.now_s() - begun_s <= _RPC_S / 4
