@@ -6,6 +6,9 @@ for that of a request to attach or detach a volume, which begins only when
 Cinder answers: Nova would end it half-way. The volume would stay "reserved" or
 "detaching" for ever, and its user could neither repeat nor undo the request.
 
+Neutron tells Nova once that a port was deleted. If Ironic did not answer then,
+the node would keep the port, and might have no card left for another one.
+
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
@@ -15,7 +18,8 @@ import nova.conf
 from nova.compute import manager as nova_manager
 
 from hashring.clock import Clock
-from ironic_compute.manager.retries import has_no_answer, retried
+from ironic_compute import errors
+from ironic_compute.manager.retries import after, has_no_answer, retried
 from ironic_compute.paths.repeated_requests import waiting_at_most
 
 CONF = nova.conf.CONF
@@ -25,6 +29,7 @@ class WaitingAttachments(nova_manager.ComputeManager):
     """Nova's ComputeManager; it attaches and detaches when services answer."""
 
     clock: Clock
+    driver: Any
     volume_api: Any
 
     def attach_interface(self, context: Any, **request: Any) -> Any:
@@ -35,6 +40,29 @@ class WaitingAttachments(nova_manager.ComputeManager):
         """
         with waiting_at_most(CONF.rpc_response_timeout / 2):
             return super().attach_interface(context, **request)
+
+    def _process_instance_vif_deleted_event(
+        self, context: Any, instance: Any, deleted_vif_id: Any
+    ) -> None:
+        """Detach a port that Neutron has deleted, when Ironic answers."""
+        self._wait_to_detach(context, instance)
+        super()._process_instance_vif_deleted_event(
+            context, instance, deleted_vif_id
+        )
+
+    @retried(
+        'A deleted port of server %(server)s is detached from its node when '
+        'Ironic answers: %(error)s',
+        after(errors.IronicUnavailable),
+    )
+    def _wait_to_detach(self, context: Any, instance: Any) -> None:
+        """Read the node of a server; block until Ironic answers."""
+        try:
+            self.driver.instance_exists(instance)
+        except Exception as exc:
+            # Any other error is an answer, and left to the driver.
+            if isinstance(exc.__cause__, errors.IronicUnavailable):
+                raise
 
     def attach_volume(self, context: Any, instance: Any, bdm: Any) -> Any:
         """Attach a volume when Cinder answers."""

@@ -9,6 +9,8 @@ from cinderclient import exceptions as cinder_exceptions
 from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
 
+from ironic_compute import errors
+from ironic_compute.driver.nova_errors import as_nova_errors
 from ironic_compute.manager.attachments import WaitingAttachments
 from tests.fakes.clock import ManualClock
 
@@ -72,3 +74,36 @@ def test_what_cinder_answers_is_left_to_nova(
         None, volume_id='v1', instance=_SERVER, attachment_id='a1'
     )
     assert manager.done == [(('v1', _SERVER, 'a1'), 10.0)]
+
+
+@pytest.mark.parametrize(
+    ('error', 'waited_s'),
+    [
+        (errors.IronicNotReached('away'), 10.0),
+        (errors.IronicRefused('lacks a right'), 0.0),
+    ],
+)
+def test_deleted_port_is_detached_when_ironic_answers(
+    error: Exception, waited_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node kept the port, and had no card left for another one."""
+    manager: Any = object.__new__(WaitingAttachments)
+    manager.clock, failures = ManualClock(), [error]
+    begun_s = manager.clock.now_s()
+    detached: list[tuple[str, float]] = []
+
+    def read(instance: Any) -> None:
+        with as_nova_errors(instance, nova_exception.VirtDriverNotReady):
+            if failures:
+                raise failures.pop()
+
+    manager.driver = types.SimpleNamespace(instance_exists=read)
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        '_process_instance_vif_deleted_event',
+        lambda self, context, server, port: detached.append(
+            (port, self.clock.now_s() - begun_s)
+        ),
+    )
+    manager._process_instance_vif_deleted_event(None, _SERVER, 'p1')
+    assert detached == [('p1', waited_s)]
