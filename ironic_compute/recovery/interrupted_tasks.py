@@ -50,6 +50,7 @@ _MAY_BE_QUEUED = frozenset(
         InterruptedTask.CLEAR_HOST,
     }
 )
+_KEPT_WITHOUT_RESCUE = (vm_states.ERROR, vm_states.STOPPED)
 # The uuid, task state and time of the last change of a server.
 _State = tuple[str, str | None, Any]
 _ATTRIBUTES = ['info_cache', 'metadata', 'system_metadata', 'flavor']
@@ -311,7 +312,7 @@ class InterruptedTasks:
         """Save the VM state that fits the node: RESCUED, ACTIVE or ERROR.
 
         While Ironic still changes the node, the task is left to a later round.
-        A server in ERROR that was not rescued stays in ERROR.
+        A server in ERROR, or a stopped one, that was not rescued stays so.
         """
         facts = self._client.read_node_of_instance(instance.uuid)
         match decisions.rescue_state(facts):
@@ -320,7 +321,7 @@ class InterruptedTasks:
             case RescueState.RESCUED:
                 instance.vm_state = vm_states.RESCUED
             case RescueState.NOT_RESCUED:
-                if instance.vm_state != vm_states.ERROR:
+                if instance.vm_state not in _KEPT_WITHOUT_RESCUE:
                     instance.vm_state = vm_states.ACTIVE
             case RescueState.FAILED:
                 self._failures.fail_task(

@@ -299,15 +299,16 @@ def test_request_for_a_server_in_error_is_done(
     assert server.done == [handler]
 
 
-@pytest.mark.parametrize(
-    ('node', 'vm_state'),
-    [('rescue', vm_states.RESCUED), ('active', vm_states.ERROR)],
-)
-def test_rescue_of_a_server_in_error_ends(node: str, vm_state: str) -> None:
-    """Without a rescue, the server is in ERROR as before."""
-    server = make_server(vm_states.ERROR, tasks.RESCUING)
+@pytest.mark.parametrize('before', [vm_states.ERROR, vm_states.STOPPED])
+@pytest.mark.parametrize('node', ['rescue', 'active'])
+def test_lost_rescue_of_a_server_that_was_not_active_ends(
+    before: str, node: str
+) -> None:
+    """Without a rescue, it is as before; a stopped one was shown as ACTIVE."""
+    server = make_server(before, tasks.RESCUING)
     check_twice(ResumesOne(server, make_node(node)))
-    assert (server.vm_state, server.task_state) == (vm_state, None)
+    after = vm_states.RESCUED if node == 'rescue' else before
+    assert (server.vm_state, server.task_state) == (after, None)
 
 
 def test_thread_has_the_id_of_the_request_that_it_continues() -> None:
