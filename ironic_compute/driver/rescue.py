@@ -1,14 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rescue and unrescue of servers: boot a rescue ramdisk, and leave it."""
+"""Rescue and unrescue of servers: boot a rescue ramdisk, and leave it.
+
+Both wait as long as Ironic does not answer. Nova would put the server to ERROR
+otherwise, with its machine off, and its user would have to ask again.
+"""
 
 import dataclasses
-from typing import Any
+import functools
+import http
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from nova import exception as nova_exception
+from oslo_log import log as logging
+
+from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.ironic_api.states import ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
 
+LOG = logging.getLogger(__name__)
+
+_Result = TypeVar('_Result')
+
+# Seconds between two tries while Ironic is away; each try takes minutes.
+_PAUSE_S = 10.0
 # Longer than Ironic itself waits for the ramdisk before it reports a failure.
 _TIMEOUT_S = 3600.0
 
@@ -38,20 +55,29 @@ class Rescue:
     def find_obstacle(self, instance: Any) -> str | None:
         """Return why a server cannot be rescued; None if it can."""
         try:
-            node = self._waiter.read_node_of(instance).uuid
-            fields = self._waiter.retry(
-                lambda: self._waiter.client.read_fields(
-                    node, ['uuid', 'rescue_interface']
-                )
+            node, interface = self._outlast(
+                instance, lambda: self._read_interface(instance)
             )
         except errors.IronicComputeError as exc:
             return str(exc)
-        if fields.get('rescue_interface') in (None, 'no-rescue'):
+        if interface in (None, 'no-rescue'):
             return (
                 f'Node {node} has no rescue interface in Ironic; rebuild the '
                 f'server, or ask the operator to set one'
             )
         return None
+
+    def _read_interface(self, instance: Any) -> tuple[NodeId, str | None]:
+        node = self._waiter.read_node_of(instance).uuid
+        fields = self._waiter.retry(
+            lambda: self._waiter.client.read_fields(
+                node, ['uuid', 'rescue_interface']
+            )
+        )
+        return node, fields.get('rescue_interface')
+
+    def _outlast(self, instance: Any, act: Callable[[], _Result]) -> _Result:
+        return until_answered(act, instance, self._waiter.clock)
 
     def is_begun(self, instance: Any) -> bool:
         """Return whether Ironic rescues, or has rescued, a server's node."""
@@ -80,12 +106,16 @@ class Rescue:
         wanted: ProvisionState,
         password: str | None,
     ) -> None:
-        facts = self._waiter.read_node_of(instance)
+        read = functools.partial(self._waiter.read_node_of, instance)
+        facts = self._outlast(instance, read)
         if ProvisionState.parse(facts.provision_state) is wanted:
             return
         # An earlier worker may have had the message, and sent the request.
         if not _is_begun(facts, wanted):
-            _Request(self._waiter, facts.uuid, verb, wanted, password).send()
+            request = _Request(
+                self._waiter, facts.uuid, verb, wanted, password
+            )
+            self._outlast(instance, request.send)
         self._waiter.try_read_node(facts.uuid)
         facts = self._waiter.wait_until(
             facts.uuid,
@@ -149,6 +179,49 @@ class _Request:
 
     def _is_begun(self) -> bool:
         return _is_begun(self.waiter.read_node_once(self.node), self.wanted)
+
+
+def until_answered(
+    act: Callable[[], _Result], instance: Any, clock: Clock
+) -> _Result:
+    """Do a part of a rescue, again while Ironic does not answer; blocks.
+
+    The error is raised if the server has another task by then: an operator
+    may have reset its state, or its user may have deleted it.
+    """
+    task = instance.task_state
+    while True:
+        try:
+            return act()
+        except Exception as exc:
+            if not _has_no_answer(exc) or not _has_task(instance, task):
+                raise
+            LOG.warning(
+                'The rescue or unrescue of server %(server)s goes on when '
+                'Ironic answers: %(error)s',
+                {'server': instance.uuid, 'error': exc},
+            )
+        clock.sleep(_PAUSE_S)
+
+
+def _has_no_answer(exc: Exception) -> bool:
+    """Return whether Ironic did not answer; a status 500 may be a refusal."""
+    is_own = isinstance(exc, errors.IronicComputeError)
+    cause = exc if is_own else exc.__cause__
+    if not isinstance(cause, errors.IronicUnavailable):
+        return False
+    return cause.http_status != http.HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _has_task(instance: Any, task: str | None) -> bool:
+    """Read whether a server still has a task; True if Nova is away."""
+    try:
+        instance.refresh()
+    except nova_exception.InstanceNotFound:
+        return False
+    except Exception as exc:
+        LOG.debug('%(error)s', {'error': exc})
+    return bool(instance.task_state == task)
 
 
 def _is_begun(facts: NodeFacts, wanted: ProvisionState) -> bool:

@@ -6,10 +6,10 @@ state from Ironic (``_update_instance_after_spawn``) and saves the server, and
 fails the request if one of the two fails. The server would be in ERROR, or
 shelved, while its node is deployed with it. A build would lose its ports and
 volumes, and no later unshelve could succeed before recovery has freed the
-node. After a start, a reboot, a soft delete or a restore, Nova reads the power
-state as well. If that failed, a server that was stopped would stay STOPPED,
-and Nova's power sync would switch its machine off again; a server that was
-deleted would be in use, and one that was restored would be deleted.
+node. After a start, a reboot, a rescue, a soft delete or a restore, Nova reads
+the power state as well. If that failed, a server that was stopped would stay
+STOPPED, and Nova's power sync would switch its machine off again; a server
+that was deleted would be in use, and one that was restored would be deleted.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
@@ -123,7 +123,7 @@ class KeepsDeployedServers(nova_manager.ComputeManager):
             return super()._get_power_state(instance)
         except nova_exception.VirtDriverNotReady as exc:
             is_done = instance.task_state in _DEPLOYED | _SWITCHED
-            if has_failed or not is_done:
+            if has_failed or not (is_done or _is_end_unsaved(instance)):
                 raise
             LOG.warning(
                 'Server %(server)s is deployed or switched, and its power '
@@ -131,6 +131,14 @@ class KeepsDeployedServers(nova_manager.ComputeManager):
                 {'server': instance.uuid, 'error': exc},
             )
             return power_state.NOSTATE
+
+
+def _is_end_unsaved(instance: Any) -> bool:
+    """Return whether Nova has ended a task, and reads the state before a save.
+
+    It does so at the end of a rescue or an unrescue.
+    """
+    return {'vm_state', 'task_state'} <= instance.obj_what_changed()
 
 
 def _log_unsaved(server: str, error: Exception) -> None:

@@ -6,24 +6,41 @@ worker has ended meanwhile, the next one gets the message again. Nova's handler
 begins with switching the server off, which would interrupt the rescue, or
 leave the rescued machine off.
 
+If Ironic does not answer, the server is not switched off until it does; for
+the rest of the rescue see ``driver.rescue``.
+
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
+import functools
 from typing import Any
 
 from nova.compute import manager as nova_manager
 from nova.compute import task_states
 
+from hashring.clock import Clock
+from ironic_compute.driver.rescue import until_answered
+
 
 class RepeatedRescues(nova_manager.ComputeManager):
     """Nova's ComputeManager, which goes on with a rescue that has begun."""
 
+    clock: Clock
     driver: Any
 
     def _power_off_instance(
         self, context: Any, instance: Any, clean_shutdown: bool = True
     ) -> None:
         """Switch a server off, unless Ironic has begun its rescue."""
-        is_rescue = instance.task_state == task_states.RESCUING
-        if not (is_rescue and self.driver.is_rescue_begun(instance)):
-            super()._power_off_instance(context, instance, clean_shutdown)
+        switch_off = functools.partial(
+            super()._power_off_instance, context, instance, clean_shutdown
+        )
+        if instance.task_state != task_states.RESCUING:
+            switch_off()
+            return
+
+        def switch_off_unless_begun() -> None:
+            if not self.driver.is_rescue_begun(instance):
+                switch_off()
+
+        until_answered(switch_off_unless_begun, instance, self.clock)

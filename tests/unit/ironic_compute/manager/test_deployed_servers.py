@@ -35,6 +35,7 @@ def _server(task_state: str | None) -> Any:
         vm_state=vm_states.BUILDING,
         config_drive='True',
         launched_at=None,
+        obj_what_changed=set,
     )
 
 

@@ -9,6 +9,7 @@ from nova.compute import manager as nova_manager
 from nova.compute import task_states
 
 from ironic_compute.manager.rescues import RepeatedRescues
+from tests.fakes.clock import ManualClock
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,7 @@ def test_machine_in_rescue_stays_on(
         lambda *args: switched_off.append(True),
     )
     manager: Any = object.__new__(RepeatedRescues)
+    manager.clock = ManualClock()
     manager.driver = types.SimpleNamespace(
         is_rescue_begun=lambda instance: is_begun
     )
