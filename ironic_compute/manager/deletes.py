@@ -9,6 +9,10 @@ Placement, see ``allocation_deletes``, for Cinder ``volume_deletes``.
 A soft delete (``reclaim_instance_interval``) would be forgotten if Ironic did
 not answer: the server would be ACTIVE again, without a task.
 
+Nova puts a server to ERROR if its build has failed and its node cannot be
+freed then. A failed build therefore waits for Ironic, too, and is scheduled
+anew.
+
 A delete may be accepted while its server is built. Whatever the end of the
 build saves then, it keeps the task of the delete: recovery finds an
 interrupted delete by it.
@@ -35,11 +39,18 @@ LOG = logging.getLogger(__name__)
 
 
 def _has_no_answer(exc: Exception) -> bool:
-    """Repeat if a service did not answer; a status 500 may be a refusal."""
-    cause = exc.__cause__
-    if isinstance(cause, errors.IronicUnavailable):
-        return cause.http_status != http.HTTPStatus.INTERNAL_SERVER_ERROR
+    """Repeat if a service did not answer."""
+    if isinstance(exc.__cause__, errors.IronicUnavailable):
+        return _has_no_answer_of_ironic(exc)
     return has_no_answer(exc)
+
+
+def _has_no_answer_of_ironic(exc: Exception) -> bool:
+    """Repeat if Ironic did not answer; a status 500 may be a refusal."""
+    cause = exc.__cause__
+    if not isinstance(cause, errors.IronicUnavailable):
+        return False
+    return cause.http_status != http.HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 _retried_until_answered = retried(
@@ -88,6 +99,27 @@ class RepeatedDeletes(nova_manager.ComputeManager):
         except nova_exception.UnexpectedDeletingTaskStateError:
             instance.obj_reset_changes()
             raise
+
+    @retried(
+        'The build of server %(server)s has failed, and its node is freed '
+        'when Ironic answers: %(error)s',
+        _has_no_answer_of_ironic,
+    )
+    def _undo_build(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        super()._shutdown_instance(context, instance, *args, **kwargs)
+
+    def _shutdown_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        """Free the node of a server; that of a build, when Ironic answers.
+
+        A delete, which waits as well, is done again from its begin.
+        """
+        is_build = instance.task_state == task_states.SPAWNING
+        free = self._undo_build if is_build else super()._shutdown_instance
+        free(context, instance, *args, **kwargs)
 
     def _set_instance_obj_error_state(
         self, instance: Any, clean_task_state: bool = False
