@@ -9,6 +9,7 @@ teardown is therefore deleted before the next build on the node.
 """
 
 import contextlib
+import http
 import itertools
 import json
 import math
@@ -29,6 +30,8 @@ LOG = logging.getLogger(__name__)
 
 # How long a delete waits for the lock of a node that is being cleaned.
 _LOCK_WAIT_S = 5.0
+# Seconds between two tries while Ironic is away; each try takes minutes.
+_AWAY_PAUSE_S = 10.0
 
 
 class Volumes:
@@ -55,10 +58,27 @@ class Volumes:
     def read_connector(self, instance: Any) -> dict[str, Any]:
         """Return the connector properties of a server's node for Cinder.
 
+        Blocks until Ironic answers: Nova would put a server to ERROR whose
+        volumes cannot be attached, and would not try another node.
+
         The keys are those of os-brick. If the operator registered no IP
         address, the address of one of the server's ports is used.
         """
         node = NodeId(instance.node or self._assumed_nodes[instance.uuid])
+        while True:
+            try:
+                return self._read_connector(node, instance)
+            except errors.IronicUnavailable as exc:
+                if exc.http_status == http.HTTPStatus.INTERNAL_SERVER_ERROR:
+                    raise
+                LOG.warning(
+                    'The volumes of server %(server)s are attached when '
+                    'Ironic answers: %(error)s',
+                    {'server': instance.uuid, 'error': exc},
+                )
+            self._waiter.clock.sleep(_AWAY_PAUSE_S)
+
+    def _read_connector(self, node: NodeId, instance: Any) -> dict[str, Any]:
         connectors: dict[str, list[str]] = {}
         for record in self._waiter.retry(
             lambda: self._client.list_volume_connectors(node)

@@ -390,3 +390,32 @@ def test_server_without_a_node_takes_no_volume():
         bench.driver.why_no_detach(server, fake.OTHER),
     ):
         assert fake.SERVER in reason
+
+
+@pytest.mark.parametrize('name', ['list_volume_connectors', 'read_node'])
+def test_connector_is_read_when_ironic_answers(name):
+    """Nova would put the server to ERROR, and not try another node."""
+    bench = fake.bench_with_server()
+    read, ends_s = getattr(bench.ironic, name), bench.clock.now_s() + 600.0
+
+    def read_later(node):
+        if bench.clock.now_s() < ends_s:
+            raise errors.IronicNotReached('connection refused')
+        return read(node)
+
+    setattr(bench.ironic, name, read_later)
+    server = fake.server(info_cache=objects.InstanceInfoCache())
+    server.info_cache.network_info = fake.network()
+    assert bench.driver.get_volume_connector(server)['host'] == 'one'
+
+
+def test_connector_that_ironic_cannot_read_is_not_waited_for():
+    """Ironic may answer 500 for this node for ever."""
+    bench = fake.bench_with_server()
+
+    def fail(node):
+        raise errors.IronicUnavailable('oops', 500)
+
+    bench.ironic.list_volume_connectors = fail
+    with pytest.raises(nova_exception.InstanceDeployFailure):
+        bench.driver.get_volume_connector(fake.server())
