@@ -316,6 +316,7 @@ class NodeFeed:
             # Nodes that changed lately are the most likely ones to differ
             # from Placement, so they are read before the full list.
             self._read_delta()
+            self._schedule.begin()  # The list below is what it has requested.
         began_s = self._clock.now_s()
         with self._concurrent_reads.record() as reads:
             listed = list_nodes(self._client, self._clock, is_first=is_first)
@@ -408,6 +409,10 @@ class NodeFeed:
             newest = max((f.updated_at or '' for f in changed), default='')
             self._watermark.advance_to(newest, began_s)
             self._tell(since, changed)
+            if since is None and newest:
+                # The pool had no nodes, and without a watermark a list has one
+                # page: the first nodes may be more than that.
+                self.request_audit()
         self._read_waiting()
 
     def _tell(self, since: str | None, changed: Sequence[NodeFacts]) -> None:

@@ -812,6 +812,32 @@ def test_more_changes_than_the_delta_list_reads_start_an_audit(
     assert caplog.text.count('reading all nodes') == 2
 
 
+def test_many_nodes_that_come_to_an_empty_pool_start_an_audit(
+    conf, ironic, sink
+):
+    """The first delta list with a node has one page; one audit has all."""
+    there, ironic.nodes_by_uuid = ironic.nodes_by_uuid, {}
+    with running(conf, ironic, sink) as feed:
+        sink.wait(lambda: sink.audits)
+        ironic.nodes_by_uuid = there
+        for number in range(150):
+            ironic.put(f'new-{number}')
+        for _ in range(2):
+            feed._read_delta()
+            sink.wait(lambda: len(sink.audits) == 2)
+            threading.Event().wait(QUIET_S)
+    assert len(sink.audits) == 2
+    assert set(sink.audits[1]) == set(ironic.nodes_by_uuid)
+
+
+def test_first_list_with_nodes_is_read_once(conf, ironic, sink):
+    """The delta list before it requests no second one."""
+    with running(conf, ironic, sink):
+        sink.wait(lambda: sink.audits)
+        threading.Event().wait(QUIET_S)
+    assert len(sink.audits) == 1
+
+
 def test_deletion_notified_during_an_outage_is_delivered_after_it(
     conf, ironic, sink
 ):
