@@ -21,6 +21,7 @@ import attrs
 from oslo_log import log as logging
 
 from hashring.ring import Host, Ring
+from ironic_compute.errors import GateShut
 from ironic_compute.gate import Gate
 from ironic_compute.journal.moves import (
     Cause,
@@ -253,9 +254,18 @@ class Rebalancer:
                 self._with_server.add(node)
                 return False
             clear_new_mark(row)
+            former = read_pin(row)
             if unpins:
                 set_pin(row, None)
-            return self._compute_nodes.write_holder(row, target, service_id)
+            try:
+                return self._compute_nodes.write_holder(
+                    row, target, service_id
+                )
+            except GateShut:
+                # Nothing was sent. The next write of the row, for any other
+                # reason, would else end the pin of a node that stays.
+                set_pin(row, former)
+                raise
 
     def _is_of_nova(self, node: NodeId, server: str) -> bool:
         """Ask Nova again whether it has a server, or had it once.

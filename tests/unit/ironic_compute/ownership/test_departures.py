@@ -329,6 +329,24 @@ def test_lease_that_lapses_while_ironic_is_read_ends_the_push(
     assert desk.row_of(desk.free) is not None
 
 
+def test_lease_that_lapses_before_the_row_is_written_ends_no_pin(
+    desk: Leaving,
+) -> None:
+    """The node stays, and may come back to its pool."""
+    rows: Any = desk.one.rows
+    rows.write_pin(desk.row_of(desk.free), Pin(C1, 'ann'))
+    list_instances_on = rows.list_instances_on
+
+    def list_and_lapse(node: NodeId, host: Host) -> Any:
+        rows._gate._deadline_s = desk.cloud.clock.now_s()
+        return list_instances_on(node, host)
+
+    rows.list_instances_on = list_and_lapse
+    desk.ask(desk.free)
+    assert desk.holder_of(desk.free) == C1
+    assert read_pin(desk.row_of(desk.free)) == Pin(C1, 'ann')
+
+
 def test_node_that_was_pushed_here_after_it_left_is_held_and_goes(
     desk: Leaving,
 ) -> None:
