@@ -4,7 +4,8 @@
 If Placement cannot be reached, Nova's client of it logs a warning and returns
 None instead of an error. Nova would then delete the record of the server, or
 end its failed build, and the allocation would stay for ever: nobody could use
-the node, and no user could delete the allocation.
+the node, and no user could delete the allocation. The same holds for a 404 of
+a proxy, which Nova's client takes for one of Placement.
 """
 
 import functools
@@ -22,7 +23,9 @@ from ironic_compute.manager.retries import after, retry
 LOG = logging.getLogger(__name__)
 
 _IS_NOT_DELETED = after(
-    ksa_exceptions.ClientException, nova_exception.AllocationDeleteFailed
+    ksa_exceptions.ClientException,
+    nova_exception.AllocationDeleteFailed,
+    nova_exception.ConsumerAllocationRetrievalFailed,
 )
 # Waiting does not mend these: an operator has to.
 _MISCONFIGURED = (
@@ -71,7 +74,25 @@ def _send(
             raise
     if is_deleted is None:
         raise ksa_exceptions.ClientException('no answer')
+    if not is_deleted:
+        context, consumer = args[:2]
+        _check_none_left(client, context, consumer)
     return is_deleted
+
+
+def _check_none_left(client: Any, context: Any, consumer: str) -> None:
+    """Check that Placement has no allocation of a consumer.
+
+    :raises keystoneauth1.exceptions.ClientException: it has one, or it was not
+        Placement that answered
+    """
+    try:
+        found = client.get_allocs_for_consumer(context, consumer)
+        is_left = bool(found['allocations'])
+    except (ValueError, KeyError, TypeError) as exc:
+        raise ksa_exceptions.ClientException('no JSON object') from exc
+    if is_left:
+        raise ksa_exceptions.ClientException('it is not deleted')
 
 
 def _log(consumer: str, error: Exception) -> None:

@@ -20,6 +20,7 @@ class _Adapter:
         self.additional_headers: dict[str, str] = {}
         self._answers = list(answers)
         self.sent: list[str] = []
+        self.left: dict[str, Any] = {}
 
     def delete(self, url: str, **arguments: Any) -> Any:
         """Answer with the next status, or not at all."""
@@ -29,18 +30,28 @@ class _Adapter:
             raise answer
         return _Response(status_code=answer, text='')
 
+    def get(self, url: str, **arguments: Any) -> Any:
+        """Answer with the next status, and the allocations that are left."""
+        answer = self.delete(url)
+        answer.json = lambda: {'allocations': self.left}
+        return answer
+
 
 class _Response(types.SimpleNamespace):
     def __bool__(self) -> bool:
         return bool(self.status_code < 400)
 
 
-def _delete(*answers: Exception | int) -> tuple[bool, int, float]:
+def _delete(
+    *answers: Exception | int, left: dict[str, Any] | None = None
+) -> tuple[bool, int, float]:
     """Delete an allocation with Nova's real client of Placement.
 
+    :param left: the allocations that Placement has after the first answer
     :returns: its result, the number of requests, and the seconds waited
     """
     adapter, clock = _Adapter(*answers), ManualClock()
+    adapter.left = left or {}
     client: Any = report.SchedulerReportClient(adapter)
     repeat_deletes(client, clock)
     begun_s = clock.now_s()
@@ -49,10 +60,25 @@ def _delete(*answers: Exception | int) -> tuple[bool, int, float]:
     return result, len(adapter.sent), clock.now_s() - begun_s
 
 
-@pytest.mark.parametrize(('status', 'result'), [(204, True), (404, False)])
-def test_an_answer_ends_the_delete(status: int, result: bool) -> None:
-    """One request is enough, also if there is no allocation."""
-    assert _delete(status) == (result, 1, 0.0)
+def test_an_answer_ends_the_delete() -> None:
+    """One request is enough."""
+    assert _delete(204) == (True, 1, 0.0)
+
+
+def test_allocation_that_does_not_exist_is_looked_for() -> None:
+    """A second request shows that Placement has answered the first."""
+    assert _delete(404, 200) == (False, 2, 0.0)
+
+
+def test_404_of_a_proxy_does_not_end_the_delete() -> None:
+    """As from a web server in which Placement is not configured yet."""
+    assert _delete(404, 404, 204) == (True, 3, 10.0)
+
+
+def test_allocation_that_is_left_after_a_404_is_deleted() -> None:
+    """Another server answered the first request."""
+    left = {'node': {'resources': {'CUSTOM_GOLD': 1}}}
+    assert _delete(404, 200, 204, left=left) == (True, 3, 10.0)
 
 
 @pytest.mark.parametrize(
