@@ -13,6 +13,7 @@ Ironic logs the id of the user's request that this process logs.
 
 import contextlib
 import functools
+import http
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -221,8 +222,24 @@ def _session(conf: Any) -> Any:
             auth=ks_loading.load_auth_from_conf_options(conf, 'ironic'),
             timeout=options.timeout or _TIMEOUT_S,
         )
-    session.request = _with_request_id(session.request)
+    send = _without_retry_after(session.request)
+    session.request = _with_request_id(send)
     return session
+
+
+def _without_retry_after(send: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a session's ``request``: remove ``Retry-After`` from the answer.
+
+    ironicclient raises a TypeError for most errors that have this header.
+    """
+
+    @functools.wraps(send)
+    def request(*args: Any, **kwargs: Any) -> Any:
+        response = send(*args, **kwargs)
+        response.headers.pop('Retry-After', None)
+        return response
+
+    return request
 
 
 def _with_request_id(send: Callable[..., Any]) -> Callable[..., Any]:
@@ -272,7 +289,7 @@ def translate_error(action: str, exc: Exception) -> errors.IronicComputeError:
             )
         case api_exc.Conflict() | ksa_exc.Conflict():
             return _conflict(action, str(exc))
-        case _ if isinstance(exc, _UNAVAILABLE):
+        case _ if isinstance(exc, _UNAVAILABLE) or _is_too_many(exc):
             return _unavailable(action, exc)
         case api_exc.Forbidden():
             return errors.IronicForbidden(
@@ -300,6 +317,12 @@ def _unavailable(action: str, exc: Exception) -> errors.IronicUnavailable:
     return kind(text, status)
 
 
+def _is_too_many(exc: Exception) -> bool:
+    """Return whether a proxy has answered that it gets too many requests."""
+    status = exc.http_status if isinstance(exc, api_exc.HttpError) else None
+    return status == http.HTTPStatus.TOO_MANY_REQUESTS
+
+
 def _is_nothing_done(exc: Exception) -> bool:
     """Return whether Ironic has certainly done nothing for a request.
 
@@ -308,7 +331,7 @@ def _is_nothing_done(exc: Exception) -> bool:
     tells them apart.
     """
     if not isinstance(exc, ksa_exc.ConnectFailure):
-        return isinstance(exc, _NOTHING_DONE)
+        return isinstance(exc, _NOTHING_DONE) or _is_too_many(exc)
     caught = exc.__context__
     cause = caught.args[0] if caught is not None and caught.args else None
     reason = getattr(cause, 'reason', None)

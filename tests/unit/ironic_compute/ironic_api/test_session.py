@@ -11,6 +11,7 @@ from oslo_context import context as oslo_context
 from ironic_compute import errors
 from ironic_compute.ironic_api.client import make_client
 from tests.unit.ironic_compute.ironic_api.scripted_http import (
+    LOCKED,
     NODE,
     URL,
     fault,
@@ -116,6 +117,29 @@ def test_errors_of_the_libraries_are_translated(client, http, answer, wanted):
     """Callers get only errors of this package; the text names the node."""
     http.get(f'{URL}/v1/nodes/{NODE}', **answer)
     with pytest.raises(wanted, match=NODE):
+        client.read_node(NODE)
+
+
+@pytest.mark.parametrize(
+    ('status', 'wanted'),
+    [
+        (409, errors.NodeLocked),
+        (429, errors.IronicNotReached),
+        (502, errors.IronicUnavailable),
+        (503, errors.IronicNotReached),
+    ],
+)
+def test_error_that_says_when_to_ask_again_is_translated(
+    client, http, status, wanted
+):
+    """Many proxies send Retry-After, for which ironicclient has no place."""
+    http.get(
+        f'{URL}/v1/nodes/{NODE}',
+        status_code=status,
+        headers={'Retry-After': '30'},
+        json=LOCKED,
+    )
+    with pytest.raises(wanted):
         client.read_node(NODE)
 
 
