@@ -14,6 +14,7 @@ Ironic logs the id of the user's request that this process logs.
 import contextlib
 import functools
 import http
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -58,6 +59,7 @@ _NOTHING_DONE = (
     api_exc.Unauthorized,
     api_exc.UnsupportedVersion,
     ksa_exc.Unauthorized,
+    ksa_exc.NotFound,  # Of Keystone: there is no token to send.
 )
 
 # Texts in Ironic's answer 409 if another request or a state change holds the
@@ -282,14 +284,14 @@ def translate_error(action: str, exc: Exception) -> errors.IronicComputeError:
     :param action: completes "Ironic refused to …" in the error's text
     """
     match exc:
-        case api_exc.NotFound() | ksa_exc.NotFound():
+        case api_exc.NotFound() if not _is_of_proxy(exc):
             return errors.NodeNotFound(
                 f'Ironic could not {action}: {exc}; if it exists, the user '
                 f'below [ironic] in nova.conf lacks {rights.READ_NODE.rule}'
             )
         case api_exc.Conflict() | ksa_exc.Conflict():
             return _conflict(action, str(exc))
-        case _ if isinstance(exc, _UNAVAILABLE) or _is_too_many(exc):
+        case _ if isinstance(exc, _UNAVAILABLE) or _is_unreached(exc):
             return _unavailable(action, exc)
         case api_exc.Forbidden():
             return errors.IronicForbidden(
@@ -317,10 +319,29 @@ def _unavailable(action: str, exc: Exception) -> errors.IronicUnavailable:
     return kind(text, status)
 
 
-def _is_too_many(exc: Exception) -> bool:
-    """Return whether a proxy has answered that it gets too many requests."""
+def _is_unreached(exc: Exception) -> bool:
+    """Return whether a proxy has answered that has not asked Ironic.
+
+    It gets too many requests, or does not know where Ironic is.
+    """
     status = exc.http_status if isinstance(exc, api_exc.HttpError) else None
-    return status == http.HTTPStatus.TOO_MANY_REQUESTS
+    return status == http.HTTPStatus.TOO_MANY_REQUESTS or (
+        status == http.HTTPStatus.NOT_FOUND and _is_of_proxy(exc)
+    )
+
+
+def _is_of_proxy(exc: Any) -> bool:
+    """Return whether an answer has another body than each error of Ironic.
+
+    The header does not tell: some web servers leave it out. ironicclient
+    raises some errors itself, which have no answer.
+    """
+    body = None if exc.response is None else exc.response.content
+    try:
+        json.loads(body or '{}')
+    except ValueError:
+        return True
+    return False
 
 
 def _is_nothing_done(exc: Exception) -> bool:
@@ -331,7 +352,7 @@ def _is_nothing_done(exc: Exception) -> bool:
     tells them apart.
     """
     if not isinstance(exc, ksa_exc.ConnectFailure):
-        return isinstance(exc, _NOTHING_DONE) or _is_too_many(exc)
+        return isinstance(exc, _NOTHING_DONE) or _is_unreached(exc)
     caught = exc.__context__
     cause = caught.args[0] if caught is not None and caught.args else None
     reason = getattr(cause, 'reason', None)

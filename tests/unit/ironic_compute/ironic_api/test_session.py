@@ -6,6 +6,7 @@ from concurrent import futures
 
 import pytest
 import requests
+from keystoneauth1 import exceptions as ksa_exc
 from oslo_context import context as oslo_context
 
 from ironic_compute import errors
@@ -140,6 +141,28 @@ def test_error_that_says_when_to_ask_again_is_translated(
         json=LOCKED,
     )
     with pytest.raises(wanted):
+        client.read_node(NODE)
+
+
+def test_404_without_json_is_none_of_ironic(client, http):
+    """As of a web server that has no Ironic behind it for a moment."""
+    page = {
+        'status_code': 404,
+        'text': '<html>Not Found</html>',
+        'headers': {'Content-Type': 'text/html'},
+    }
+    http.get(f'{URL}/v1/nodes/{NODE}', **page)
+    http.get(f'{URL}/v1/nodes/detail', **page)
+    with pytest.raises(errors.IronicNotReached):
+        client.read_node(NODE)
+    with pytest.raises(errors.IronicNotReached):
+        client.read_node_of_instance(NODE)
+
+
+def test_404_of_keystone_is_none_of_ironic(client, http):
+    """A token has expired, and Keystone's web server has no Keystone."""
+    http.get(f'{URL}/v1/nodes/{NODE}', exc=ksa_exc.NotFound)
+    with pytest.raises(errors.IronicNotReached):
         client.read_node(NODE)
 
 
