@@ -134,6 +134,9 @@ class NewNodes:
         facts = self._unheld.facts(node)
         if facts is not None:
             self._held_nodes.accept_facts(facts)
+            if self._held_nodes.row(node) is not None:
+                # A later pass would replace newer facts by these.
+                self._unheld.pop_due(node)
         elif was_waiting:
             # It may have been marked missing during the read of the row.
             self._request_read(node)

@@ -239,6 +239,8 @@ class UnheldNodes:
         """
         with self._lock:
             self._arriving.discard(node)
+            self._unplaced.pop(node, None)
+            self._of_foreign.pop(node, None)
             return self._due.pop(node, None)
 
     def is_placing(self, node: NodeId) -> bool:

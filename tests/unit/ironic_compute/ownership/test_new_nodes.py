@@ -269,6 +269,23 @@ def test_facts_of_a_list_do_not_replace_newer_facts_of_a_held_node(
     assert one.held_nodes.facts(node) == newer
 
 
+def test_node_that_a_build_has_found_keeps_what_was_notified_since(
+    cloud: Cloud,
+) -> None:
+    """The list that it was found in is older than the notification."""
+    one, node = cloud.hosts[C1], NodeId('node-000')
+    listed = dataclasses.replace(cloud.nodes[node], read_at_s=1.0)
+    one.new_nodes.reset_from_list({node: listed})
+    one.new_nodes.place_nodes()
+    one.held_nodes.drop_node(node)
+    one.new_nodes.reset_from_list({node: listed})
+    one.new_nodes.hold_if_ours(node)
+    notified = dataclasses.replace(listed, maintenance=True, read_at_s=None)
+    one.held_nodes.accept_facts(notified)
+    one.new_nodes.place_nodes()
+    assert one.held_nodes.facts(node) == notified
+
+
 def test_node_in_use_of_another_host_causes_no_warning(
     cloud: Cloud, caplog: pytest.LogCaptureFixture
 ) -> None:
