@@ -10,7 +10,7 @@ target asks it for the node. ``rebalance`` calls this module in each round,
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Set
 from typing import Any
 
 import attrs
@@ -61,6 +61,19 @@ class _RowsRead:
     began_at_s: float
 
 
+class _HeldNow(Container[NodeId]):
+    """The held nodes at each moment.
+
+    A node that is held while all waiting lists are replaced is in none then.
+    """
+
+    def __init__(self, held_nodes: HeldNodes) -> None:
+        self._held_nodes = held_nodes
+
+    def __contains__(self, node: object) -> bool:
+        return self._held_nodes.row(NodeId(str(node))) is not None
+
+
 @attrs.define(eq=False, repr=False, slots=False)
 class NewNodes:
     """Places the nodes that no host holds; one thread calls ``place_nodes``.
@@ -104,7 +117,7 @@ class NewNodes:
         :param nodes: the list of all nodes of the pool that an audit has read
         """
         self._foreign.clear()
-        self._unheld.reset_from_list(nodes, self._held_nodes.rows())
+        self._unheld.reset_from_list(nodes, _HeldNow(self._held_nodes))
 
     def check_listed(self, names: Set[NodeId]) -> None:
         """Make the rows of listed nodes due for the next pass.
@@ -113,7 +126,7 @@ class NewNodes:
             read, while no node waited here
         """
         self._foreign.clear()
-        self._unheld.check_listed(names, self._held_nodes.rows())
+        self._unheld.check_listed(names, _HeldNow(self._held_nodes))
 
     def hold_if_ours(self, node: NodeId) -> None:
         """Read the row of one node, and hold the node if it names this host.

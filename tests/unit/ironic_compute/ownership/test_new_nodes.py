@@ -286,6 +286,44 @@ def test_node_that_a_build_has_found_keeps_what_was_notified_since(
     assert one.held_nodes.facts(node) == notified
 
 
+class _LateLock:
+    """A lock for which the first thread waits a moment.
+
+    :param meanwhile: called in that moment
+    """
+
+    def __init__(self, lock: Any, meanwhile: Callable[[], Any]) -> None:
+        self._lock = lock
+        self._meanwhile: Callable[[], Any] | None = meanwhile
+
+    def __enter__(self) -> None:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+def test_node_that_is_held_while_a_list_comes_does_not_wait(
+    cloud: Cloud,
+) -> None:
+    """A later pass would store again what the list has shown."""
+    one, node = cloud.hosts[C1], NodeId('node-000')
+    one.new_nodes.reset_from_list({node: cloud.nodes[node]})
+    one.new_nodes.place_nodes()
+    one.held_nodes.drop_node(node)
+    unheld: Any = one.new_nodes._unheld
+    unheld.add(cloud.nodes[node])
+    unheld._lock = _LateLock(
+        unheld._lock, lambda: one.new_nodes.hold_if_ours(node)
+    )
+    one.new_nodes.reset_from_list({node: cloud.nodes[node]})
+    assert one.held_nodes.row(node) is not None
+    assert unheld.facts(node) is None
+
+
 def test_node_in_use_of_another_host_causes_no_warning(
     cloud: Cloud, caplog: pytest.LogCaptureFixture
 ) -> None:
