@@ -21,7 +21,8 @@ from resource_tracker.node import NodeId
 from resource_tracker.provider import COMPUTE_NODE, resource_class_of
 
 # More nodes with findings than these have a common cause, which a part of
-# them shows as well.
+# them shows as well. An unknown server is the exception: each may have its
+# allocation, and then nothing is wrong.
 _DETAILS_MAX = 200
 
 _OF_FLAVORS = frozenset(
@@ -153,7 +154,11 @@ def _providers_of(
     used = [f for f in findings if f.subject.server is not None]
     of_used = nodes_of(used, snapshot)
     named = snapshot.nodes.keys() & (of_used | nodes_of(free, snapshot))
-    for node in sorted(named)[:_DETAILS_MAX]:
+    strange = named & {
+        f.subject.node for f in used if f.check is catalogue.UNKNOWN_SERVER
+    }
+    others = sorted(named - strange)[:_DETAILS_MAX]
+    for node in (*sorted(strange), *others):
         for uuid in by_node.get(node, ()):
             yield uuid, node in of_used
 

@@ -390,3 +390,13 @@ def test_user_of_ironic_beside_nova_is_none(cloud: Cloud) -> None:
     assert cloud.look() == [('unknown-server-on-node', node)]
     cloud.placement.providers[node].allocations['m'] = GOLD
     assert cloud.look() == []
+
+
+def test_many_users_of_ironic_beside_nova_are_none() -> None:
+    """The allocation of each is read: it decides whether it is a user."""
+    cloud = Cloud(300)
+    for number, node in enumerate(cloud.nodes[:201]):
+        user = f'm{number}'
+        cloud.ironic.change(node, instance_uuid=user, provision_state='active')
+        cloud.placement.allocate(node, user, GOLD)
+    assert cloud.look() == []
