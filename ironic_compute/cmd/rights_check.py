@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
+from cinderclient.exceptions import ClientException as CinderError
 from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1 import loading as ks_loading
 from nova import exception as nova_exception
@@ -23,6 +24,12 @@ from ironic_compute.ironic_api import rights as ironic_rights
 from resource_tracker import rights as placement_rights
 from resource_tracker.errors import PlacementError
 
+# Nova translates a few answers of Cinder, and raises the others as they are.
+_CINDER_FAILS = (
+    nova_exception.NovaException,
+    ksa_exc.ClientException,
+    CinderError,
+)
 ROLE = 'service'
 _TIMEOUT_S = 30.0
 _FLOATING = '/v2.0/ports?device_owner=network:floatingip&limit=5'
@@ -158,7 +165,8 @@ def of_floating_ips(neutron: Any) -> list[Lack]:
 def _translated_errors() -> Iterator[None]:
     try:
         yield
-    except ksa_exc.ClientException as exc:
+    # ValueError: a proxy has answered with an HTML page.
+    except (ksa_exc.ClientException, ValueError) as exc:
         raise errors.ConfigError(
             f'Neutron does not answer, check what is below [neutron] '
             f'auth_type in nova.conf: {exc}'
@@ -205,7 +213,7 @@ def of_cinder(
         read(volumes[0])
     except nova_exception.VolumeNotFound:
         return [Lack(_CINDER_DENIES.format(volumes[0]), is_optional=True)]
-    except (nova_exception.NovaException, ksa_exc.ClientException) as exc:
+    except _CINDER_FAILS as exc:
         raise errors.ConfigError(
             f'Cinder does not show volume {volumes[0]}, check what is below '
             f'[cinder] auth_type in nova.conf: {exc}'

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import requests_mock
+from cinderclient import exceptions as cinder_exceptions
 from keystoneauth1 import adapter, fixture, session
 from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1 import loading as ks_loading
@@ -190,6 +191,14 @@ def test_neutron_that_is_away_is_named(web: Any) -> None:
         rights_check.of_neutron(neutron, ['i1'])
 
 
+def test_proxy_in_place_of_neutron_is_named(web: Any) -> None:
+    """It answers with an HTML page, and says that all is well."""
+    neutron = _neutron(web, PORT)
+    web.get(f'{NEUTRON}/v2.0/ports', text='<html>Back soon</html>')
+    with pytest.raises(errors.ConfigError, match='Neutron does not answer'):
+        rights_check.of_neutron(neutron, ['i1'])
+
+
 def test_volume_that_cinder_denies_is_named() -> None:
     """With the rules that hide it; without a volume nothing is asked."""
 
@@ -209,6 +218,9 @@ def test_volume_that_cinder_denies_is_named() -> None:
     [
         nova_exception.CinderConnectionFailed(reason='refused'),
         ksa_exc.EndpointNotFound('no block-storage'),
+        # Nova's API of Cinder lets these through.
+        cinder_exceptions.ClientException(503, 'Service Unavailable'),
+        cinder_exceptions.Unauthorized(401),
     ],
 )
 def test_cinder_that_is_away_is_named(why: Exception) -> None:
