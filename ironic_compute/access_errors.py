@@ -45,6 +45,26 @@ def translated_credentials(section: str) -> Iterator[None]:
         ) from exc
 
 
+@contextlib.contextmanager
+def translated_token(section: str) -> Iterator[None]:
+    """Translate keystoneauth1's error for a password that is not set.
+
+    It is a bare ``Exception``; each other error is raised as it is.
+
+    :param section: such as ``ironic``
+    :raises errors.ConfigError: no password is set
+    """
+    try:
+        yield
+    except Exception as exc:
+        if type(exc) is not Exception:
+            raise
+        raise errors.ConfigError(
+            f'Keystone gives no token; check what is below [{section}] '
+            f'auth_type in nova.conf: {exc}'
+        ) from exc
+
+
 def _transport_refused(why: str) -> errors.ConfigError:
     return errors.ConfigError(
         f'[DEFAULT] transport_url in nova.conf cannot be used, write '

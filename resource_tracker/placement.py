@@ -129,6 +129,13 @@ class Placement:
         options = {**_ONCE, 'timeout': timeout_s}
         self._exchange(adapter, 'GET', _CHEAPEST, options)
 
+    def read_date(self) -> str | None:
+        """Return the header ``Date`` of an answer; None if it has none."""
+        options = {'timeout': self._timeout_s}
+        answer = _send(self._adapter, 'GET', '/', options)
+        date = answer.headers.get('Date')
+        return None if date is None else str(date)
+
     def list_providers(self) -> dict[str, ListedProvider]:
         """Return all providers by uuid; one request."""
         return {found.uuid: found for found in self._list_matching('')}

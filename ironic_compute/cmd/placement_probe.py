@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 from keystoneauth1 import exceptions as ksa_exc
 
+from ironic_compute import access_errors, errors
 from resource_tracker.placement import MICROVERSION
 
 NAME = 'ironic-compute-status'
@@ -140,15 +141,16 @@ class PlacementProbe:
         self, method: str, url: str, body: Mapping[str, Any] | None = None
     ) -> int:
         try:
-            response = self._adapter.request(
-                url,
-                method,
-                json=body,
-                microversion=MICROVERSION,
-                raise_exc=False,
-                timeout=_TIMEOUT_S,
-            )
-        except ksa_exc.ClientException as exc:
+            with access_errors.translated_token('placement'):
+                response = self._adapter.request(
+                    url,
+                    method,
+                    json=body,
+                    microversion=MICROVERSION,
+                    raise_exc=False,
+                    timeout=_TIMEOUT_S,
+                )
+        except (ksa_exc.ClientException, errors.ConfigError) as exc:
             raise ProbeFailed(
                 f'Placement did not answer {method} {url}: {exc}'
             ) from exc

@@ -164,7 +164,8 @@ def of_floating_ips(neutron: Any) -> list[Lack]:
 @contextlib.contextmanager
 def _translated_errors() -> Iterator[None]:
     try:
-        yield
+        with access_errors.translated_token('neutron'):
+            yield
     # ValueError: a proxy has answered with an HTML page.
     except (ksa_exc.ClientException, ValueError) as exc:
         raise errors.ConfigError(
@@ -210,7 +211,8 @@ def of_cinder(
     if not volumes:
         return []
     try:
-        read(volumes[0])
+        with access_errors.translated_token('cinder'):
+            read(volumes[0])
     except nova_exception.VolumeNotFound:
         return [Lack(_CINDER_DENIES.format(volumes[0]), is_optional=True)]
     except _CINDER_FAILS as exc:
@@ -265,7 +267,8 @@ def _roles(conf: Any, section: str) -> frozenset[str]:
             f'nova.conf has no credentials below [{section}]: set auth_type'
         )
     try:
-        return frozenset(auth.get_access(session).role_names)
+        with access_errors.translated_token(section):
+            return frozenset(auth.get_access(session).role_names)
     except (ksa_exc.ClientException, AttributeError) as exc:
         raise errors.ConfigError(
             f'Keystone gives no token; {cure}: {exc}'

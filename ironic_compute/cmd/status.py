@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Sequence
 
 import nova.conf
-from keystoneauth1 import exceptions as ksa_exc
 from nova import context as nova_context
 from nova.volume import cinder
 from oslo_config import cfg
@@ -44,6 +43,7 @@ from ironic_compute.cmd.placement_probe import (
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import IronicClient, make_client
 from ironic_compute.nodes import placement_reports
+from resource_tracker.errors import PlacementError
 from resource_tracker.node import NodeFacts
 from resource_tracker.placement import Placement
 
@@ -161,12 +161,12 @@ class Checks(upgradecheck.UpgradeCommands):
             )
         ]
         try:
-            placement = placement_reports.make_adapter(CONF)
+            placement = Placement(placement_reports.make_adapter(CONF))
             dates = {
                 'Ironic': make_client(CONF, NeverOpen()).read_date(),
-                'Placement': placement.get('/').headers.get('Date'),
+                'Placement': placement.read_date(),
             }
-        except (errors.IronicComputeError, ksa_exc.ClientException) as exc:
+        except (errors.IronicComputeError, PlacementError) as exc:
             return _failure(exc)
         wrong += controller_check.of_clock(dates, SystemClock().wall_s())
         return _result(upgradecheck.Code.FAILURE, wrong)

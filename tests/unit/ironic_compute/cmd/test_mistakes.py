@@ -431,6 +431,7 @@ RUNS: Sequence[tuple[str, list[str], int, Sequence[Mistake]]] = (
         2,
         (*_EVERYWHERE, *_OF_IRONIC, *_OF_KEYSTONE, *_BACKENDS_AWAY),
     ),
+    ('status', ['upgrade', 'check'], 2, _OF_PLACEMENT_ITSELF[1:4]),
 )
 
 

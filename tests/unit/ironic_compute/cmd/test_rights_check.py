@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import requests_mock
 from cinderclient import exceptions as cinder_exceptions
-from keystoneauth1 import adapter, fixture, session
+from keystoneauth1 import adapter, fixture, identity, session
 from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1 import loading as ks_loading
 from keystoneauth1.identity import v3
@@ -261,3 +261,36 @@ def test_floating_addresses_that_neutron_shows_are_fine(web: Any) -> None:
     _show_floating_ip(web, 'f1')
     web.get(f'{NEUTRON}/v2.0/floatingips/f1', json={'floatingip': {'id': 1}})
     assert rights_check.of_floating_ips(neutron) == []
+
+
+def _conf_without_password() -> cfg.ConfigOpts:
+    made = cfg.ConfigOpts()
+    ks_loading.register_auth_conf_options(made, 'neutron')
+    ks_loading.register_session_conf_options(made, 'neutron')
+    plugin = ks_loading.get_auth_plugin_conf_options('password')
+    made.register_opts(plugin, group='neutron')
+    for name, value in (
+        ('auth_type', 'password'),
+        ('auth_url', KEYSTONE),
+        ('username', 'u'),
+        ('user_domain_name', 'D'),
+    ):
+        made.set_override(name, value, group='neutron')
+    made([], default_config_files=[])
+    return made
+
+
+def test_password_that_is_not_set_is_named(web: Any) -> None:
+    """keystoneauth1 raises a bare Exception for it."""
+    conf = _conf_without_password()
+    auth = identity.Password(KEYSTONE, username='u', user_domain_name='D')
+    service = adapter.Adapter(session.Session(auth), service_type='network')
+    web.get(KEYSTONE, json={'version': fixture.V3Discovery(KEYSTONE)})
+    for section, check in (
+        ('neutron', lambda: rights_check.of_neutron(service, ['i1'])),
+        ('neutron', lambda: rights_check._roles(conf, 'neutron')),
+        ('cinder', lambda: rights_check.of_cinder(['v1'], service.get)),
+    ):
+        with pytest.raises(errors.ConfigError, match='password is') as caught:
+            check()
+        assert f'below [{section}] auth_type' in str(caught.value)
