@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import nova.conf
-import oslo_messaging
 from cliff import app, commandmanager, lister
 from oslo_log import log as logging
 
@@ -37,6 +36,7 @@ from ironic_compute.cmd.node_moves import (
 from ironic_compute.cmd.node_views import NodeList, NodeOwner
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
+    ask_worker,
     try_soon,
     use_nova_conductor,
 )
@@ -119,16 +119,19 @@ def forget_node(node: NodeId) -> str | None:
     """Make the holder remove a node's records.
 
     :returns: None, or a sentence with the reason of a refusal
+    :raises NovaRefused: the holder does not answer, or has failed
     """
     from ironic_compute.ownership import peer_rpc
 
     holder = read_holder(node)
     if holder is None:
         return f'Nova has no record of node {node}; there is nothing to do'
-    try:
-        return peer_rpc.request_forget_node(holder, node)
-    except oslo_messaging.MessagingTimeout:
-        return no_answer(node, holder)
+    return ask_worker(
+        lambda: peer_rpc.request_forget_node(holder, node),
+        no_answer=f'{no_answer(node, holder)}. It may still remove them',
+        too_old=f'Host {holder} holds node {node}, and no ironic-compute '
+        f'serves it',
+    )
 
 
 def pin_of(row: Any | NovaRefused | None) -> Pin | NovaRefused | None:

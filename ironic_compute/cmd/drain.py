@@ -403,11 +403,20 @@ class HostUndrain(HostArgument, command.Command):
         host = Host(parsed_args.host)
         use_nova_conductor()
         order(host, peer_rpc.request_undrain)
-        print(describe_state(host, read_service(host)), file=self.app.stdout)
+        record = try_read(lambda: read_service(host))
+        print(describe_state(host, record), file=self.app.stdout)
 
 
 def describe_state(host: Host, record: Any | None) -> str:
-    """Return whether a host is enabled, as a sentence."""
+    """Return whether a host is enabled, as a sentence.
+
+    :param record: its Service record, or why it cannot be read
+    """
+    if isinstance(record, NovaRefused):
+        return (
+            f'Host {host} is not drained any more. Whether it is enabled is '
+            f'not known: {record}.'
+        )
     if record is not None and record.disabled:
         return (
             f'Host {host} is not drained any more, and disabled as before, '

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import nova.conf
-import oslo_messaging
 from cliff import lister
 
 from hashring.clock import SystemClock
@@ -20,6 +19,7 @@ from ironic_compute.cmd.hosts import known_hosts, read_members
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
     ask_worker,
+    translated_conductor,
     use_nova_conductor,
 )
 from ironic_compute.fsck.findings import Finding
@@ -129,15 +129,10 @@ class Fsck(lister.Lister):
         """Look at the pool twice.
 
         :raises NovaRefused: no daemon of the pool is up, or nova-conductor
-            does not answer
+            does not answer, or has failed
         """
-        try:
+        with translated_conductor():
             look = self._look(parsed_args)
-        except oslo_messaging.MessagingTimeout as exc:
-            raise NovaRefused(
-                'nova-conductor does not answer within [DEFAULT] '
-                'rpc_response_timeout; check that it runs, and transport_url'
-            ) from exc
         self._has_found = bool(look.findings)
         self._note(summary(look))
         return COLUMNS, [row(finding) for finding in look.findings]

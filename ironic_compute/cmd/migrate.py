@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import nova.conf
-import oslo_messaging
 from cliff import lister
 
 from hashring import backend
@@ -34,7 +33,10 @@ from ironic_compute.cmd.migration_words import (
     guess_tool,
     kolla_container,
 )
-from ironic_compute.cmd.nova_access import NovaRefused, use_nova_conductor
+from ironic_compute.cmd.nova_access import (
+    translated_conductor,
+    use_nova_conductor,
+)
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import make_client
 from resource_tracker.node import NodeId
@@ -141,13 +143,8 @@ class MigratePlan(lister.Lister):
         :raises NovaRefused: with the reason, if no steps can be listed
         """
         wanted = parsed_args.hosts
-        try:
+        with translated_conductor():
             found = _read(wanted)
-        except oslo_messaging.MessagingTimeout as exc:
-            raise NovaRefused(
-                'nova-conductor does not answer within [DEFAULT] '
-                'rpc_response_timeout; check that it runs, and transport_url'
-            ) from exc
         is_back = parsed_args.back
         plan = (plan_way_back if is_back else plan_pool)(found, wanted)
         if not (plan and is_back):

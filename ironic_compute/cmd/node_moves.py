@@ -11,7 +11,6 @@ import time
 from typing import Any
 
 import nova.conf
-import oslo_messaging
 from cliff import command
 
 from hashring.clock import SystemClock
@@ -19,6 +18,7 @@ from hashring.ring import Host
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
     ask_worker,
+    translated_conductor,
     use_nova_conductor,
 )
 from ironic_compute.gate import NeverOpen
@@ -60,15 +60,10 @@ def read_row(node: NodeId) -> Any | None:
 def read_holder(node: NodeId) -> Host | None:
     """Read which host holds a node; None if it has no record in Nova.
 
-    :raises NovaRefused: nova-conductor does not answer
+    :raises NovaRefused: nova-conductor does not answer, or has failed
     """
-    try:
+    with translated_conductor():
         row = read_row(node)
-    except oslo_messaging.MessagingTimeout as exc:
-        raise NovaRefused(
-            'nova-conductor does not answer within [DEFAULT] '
-            'rpc_response_timeout; check that it runs, and transport_url'
-        ) from exc
     return Host(row.host) if row is not None and row.host else None
 
 

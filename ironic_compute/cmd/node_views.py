@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import nova.conf
-import oslo_messaging
 from cliff import lister, show
 
 from hashring.clock import SystemClock
@@ -30,6 +29,7 @@ from ironic_compute.cmd.node_moves import NodeArgument, read_row
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
     ask_worker,
+    translated_conductor,
     use_nova_conductor,
 )
 from ironic_compute.cmd.ring_views import NODES_PER_PAGE, find_ring
@@ -185,9 +185,10 @@ def read_held() -> dict[NodeId, Held]:
     )
     reader = nova_reader.NovaReader(rows, clock, lambda sentence: None)
     try:
-        return dict(reader.read_records(lambda r: (node_of_row(r), _held(r))))
-    except oslo_messaging.MessagingTimeout as exc:
-        raise no_conductor() from exc
+        with translated_conductor():
+            return dict(
+                reader.read_records(lambda r: (node_of_row(r), _held(r)))
+            )
     except nova_reader.RecordsKeepChanging as exc:
         raise NovaRefused(str(exc)) from exc
 
@@ -196,14 +197,6 @@ def _held(record: Any | None) -> Held:
     if record is None or not record.host:
         return Held()
     return Held(Host(record.host), read_pin(record))
-
-
-def no_conductor() -> NovaRefused:
-    """Return the error that nova-conductor does not answer."""
-    return NovaRefused(
-        'nova-conductor does not answer within [DEFAULT] '
-        'rpc_response_timeout; check that it runs, and transport_url'
-    )
 
 
 class NodeList(lister.Lister):
@@ -342,10 +335,8 @@ class NodeOwner(NodeArgument, show.ShowOne):
         members = tuple(read_members())
         facts = make_client(CONF, NeverOpen()).read_node(parsed_args.node)
         use_nova_conductor()
-        try:
+        with translated_conductor():
             held = _held(read_row(facts.uuid))
-        except oslo_messaging.MessagingTimeout as exc:
-            raise no_conductor() from exc
         every = [m for some in read_pools().values() for m in some]
         shown = owner_fields(facts, held, every, _try_ring(members))
         return tuple(shown), tuple(shown.values())

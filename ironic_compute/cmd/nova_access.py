@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access to Nova's records and workers for the operator's commands."""
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import nova.conf
@@ -40,7 +41,8 @@ def try_soon(
 
     def try_read() -> None:
         try:
-            found.append(read())
+            with translated_conductor():
+                found.append(read())
         except Exception as exc:
             found.append(NovaRefused(str(exc)))
 
@@ -48,6 +50,28 @@ def try_soon(
     thread.start()
     thread.join(timeout_s)
     return found[0] if found else NovaRefused(f'{silent} did not answer')
+
+
+@contextlib.contextmanager
+def translated_conductor() -> Iterator[None]:
+    """Translate what oslo.messaging says of nova-conductor.
+
+    That is the id of a message, or a traceback.
+
+    :raises NovaRefused: nova-conductor does not answer, or has failed
+    """
+    try:
+        yield
+    except oslo_messaging.MessagingTimeout as exc:
+        raise NovaRefused(
+            'nova-conductor does not answer within [DEFAULT] '
+            'rpc_response_timeout; check that it runs, and transport_url'
+        ) from exc
+    except oslo_messaging.RemoteError as exc:
+        raise NovaRefused(
+            f'nova-conductor has failed ({_describe_remote(exc)}); see its '
+            f'log, and check that its database answers'
+        ) from exc
 
 
 def use_nova_conductor() -> None:
@@ -127,8 +151,12 @@ def ask_worker(
 
 def failed(exc: oslo_messaging.RemoteError) -> str:
     """Return a sentence about an error of a worker, without its traceback."""
-    why = ' '.join(str(exc.value).split())
     return (
-        f'The worker that was asked has failed ({exc.exc_type}: {why}), so '
+        f'The worker that was asked has failed ({_describe_remote(exc)}), so '
         f'what was requested may be done or not; see its log'
     )
+
+
+def _describe_remote(exc: oslo_messaging.RemoteError) -> str:
+    why = ' '.join(str(exc.value).split())
+    return f'{exc.exc_type}: {why}'

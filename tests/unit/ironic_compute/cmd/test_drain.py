@@ -212,6 +212,15 @@ def test_undrain_says_whether_the_host_is_enabled() -> None:
     )
 
 
+def test_undrain_is_done_if_the_state_cannot_be_read() -> None:
+    """The order was carried out, so it is no failure."""
+    away = NovaRefused('nova-conductor does not answer')
+    assert drain.describe_state(C1, away) == (
+        'Host c1 is not drained any more. Whether it is enabled is not '
+        'known: nova-conductor does not answer.'
+    )
+
+
 def test_server_on_no_node_is_shown() -> None:
     """It counts as no node."""
     lost = PlannedMove('', 's3', None, 'Server s3 is on no node')

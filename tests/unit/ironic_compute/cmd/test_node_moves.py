@@ -9,7 +9,7 @@ import oslo_messaging
 import pytest
 
 from hashring.ring import Host
-from ironic_compute.cmd import node_moves
+from ironic_compute.cmd import ctl, node_moves
 from ironic_compute.cmd.nova_access import NovaRefused
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.pins import Pin
@@ -130,6 +130,43 @@ def test_refusal_is_one_sentence(
         nova.answer = MoveResult('c1', why_not='because')
     with pytest.raises(NovaRefused, match=sentence):
         nova.move()
+
+
+@pytest.mark.parametrize(
+    ('answer', 'sentence'),
+    [
+        (
+            oslo_messaging.MessagingTimeout(),
+            'does not answer; .*It may still remove',
+        ),
+        (
+            oslo_messaging.RemoteError('UnsupportedVersion', 'no', ['Trace']),
+            '^Host c1 holds node n1, and no ironic-compute serves it$',
+        ),
+        (
+            oslo_messaging.RemoteError('DBError', 'away', ['Trace']),
+            r'has failed \(DBError: away\), so what',
+        ),
+    ],
+)
+def test_records_that_are_not_removed(
+    nova: Nova,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Exception,
+    sentence: str,
+) -> None:
+    """The sentence says who did not do it, without a traceback."""
+
+    class Client:
+        """The client of the holder's queue."""
+
+        def call(self, *_: Any, **_arguments: Any) -> None:
+            """Answer nothing."""
+            raise answer
+
+    monkeypatch.setattr('nova.rpc.get_client', lambda target: Client())
+    with pytest.raises(NovaRefused, match=sentence):
+        ctl.forget_node(N1)
 
 
 def test_node_without_a_record_is_refused(nova: Nova) -> None:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access of the operator's commands to Nova's records."""
 
+from collections.abc import Callable
+
 import oslo_messaging
 import pytest
 from nova.objects import base
 from oslo_config import cfg
 
 from hashring.ring import Host
-from ironic_compute.cmd import hosts, node_moves, nova_access
+from ironic_compute.cmd import hosts, node_moves, node_views, nova_access
 from resource_tracker.node import NodeId
 
 
@@ -71,3 +73,44 @@ def test_a_silent_conductor_is_named(
     monkeypatch.setattr(node_moves, 'read_row', read_row)
     with pytest.raises(nova_access.NovaRefused, match='nova-conductor does'):
         node_moves.read_holder(NodeId('n1'))
+
+
+@pytest.mark.parametrize(
+    'read',
+    [
+        lambda: node_moves.read_holder(NodeId('n1')),
+        node_views.read_held,
+        lambda: nova_access.try_soon(_fail, 10.0),
+    ],
+)
+def test_conductor_without_a_database_is_named(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[], object]
+) -> None:
+    """Its error comes with a traceback, which is not shown."""
+    monkeypatch.setattr(base.NovaObject, 'indirection_api', _Conductor())
+    with pytest.raises(nova_access.NovaRefused) as caught:
+        raise_if_returned(read())
+    assert str(caught.value) == (
+        'nova-conductor has failed (DBConnectionError: (2003, "Can\'t connect '
+        'to db")); see its log, and check that its database answers'
+    )
+
+
+def raise_if_returned(found: object) -> None:
+    """Raise a refusal that is returned and not raised."""
+    if isinstance(found, Exception):
+        raise found
+
+
+def _fail(*_arguments: object, **_options: object) -> None:
+    raise oslo_messaging.RemoteError(
+        'DBConnectionError',
+        '(2003, "Can\'t connect\nto db")',
+        ['Traceback (most recent call last):'],
+    )
+
+
+class _Conductor:
+    """A nova-conductor whose database is away."""
+
+    object_action = object_class_action_versions = staticmethod(_fail)
