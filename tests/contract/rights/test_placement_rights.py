@@ -68,6 +68,7 @@ CALLS: Mapping[str, Call] = {
         'CUSTOM_NEW'
     ),
     'read_provider_uuid': lambda placement: placement.read_provider_uuid(NODE),
+    'read_date': lambda placement: placement.read_date(),
     'read_aggregates': lambda placement: placement.read_aggregates(NODE),
     'read_provider': lambda placement: placement.read_provider(NODE),
     'read_classes_in_use': lambda placement: placement.read_classes_in_use(
