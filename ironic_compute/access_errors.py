@@ -27,6 +27,8 @@ def translated_transport() -> Iterator[None]:
     except oslo_messaging.InvalidTransportURL as exc:
         # The text of the error has the URL, and so the password.
         raise _transport_refused('it is no URL') from exc
+    except errors.UNKNOWN_REFERENCE as exc:
+        raise _transport_refused(errors.REFERENCE_CURE) from exc
 
 
 @contextlib.contextmanager
@@ -42,6 +44,11 @@ def translated_credentials(section: str) -> Iterator[None]:
         raise errors.ConfigError(
             f'The credentials below [{section}] auth_type in nova.conf cannot '
             f'be used, correct them: {exc}'
+        ) from exc
+    except errors.UNKNOWN_REFERENCE as exc:
+        raise errors.ConfigError(
+            f'An option below [{section}] in nova.conf cannot be used, such '
+            f'as the password: {errors.REFERENCE_CURE}'
         ) from exc
 
 

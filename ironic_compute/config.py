@@ -106,6 +106,11 @@ def _check_group(conf: Any, groups: list[tuple[str, list[Any]]]) -> None:
                 conf[group][option.dest]
             except cfg.ConfigFileValueError as exc:
                 raise errors.ConfigError(_describe_value(exc, group)) from exc
+            except errors.UNKNOWN_REFERENCE as exc:
+                raise errors.ConfigError(
+                    f'[{group}] {option.name} in nova.conf cannot be used: '
+                    f'{errors.REFERENCE_CURE}'
+                ) from exc
 
 
 def _describe_value(exc: Exception, group: str | None = None) -> str:

@@ -6,6 +6,19 @@ into these classes; ``driver.nova_errors`` translates them into Nova's
 exceptions.
 """
 
+from oslo_config import cfg
+
+# oslo.config raises one of them for a value such as ``pass$word``.
+UNKNOWN_REFERENCE = (
+    cfg.NoSuchOptError,
+    cfg.NoSuchGroupError,
+    cfg.TemplateSubstitutionError,
+)
+# In place of the text of such an error, which has a part of the value.
+REFERENCE_CURE = (
+    'it refers with $ to an option that does not exist; write $$ for a $'
+)
+
 
 class IronicComputeError(Exception):
     """Root of all errors of this package."""

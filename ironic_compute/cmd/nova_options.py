@@ -15,6 +15,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from ironic_compute.errors import UNKNOWN_REFERENCE
+
 OPTS: Mapping[str | None, Sequence[Any]] = {
     None: (
         cfg.HostDomainOpt('host', default=socket.gethostname()),
@@ -32,12 +34,6 @@ OPTS: Mapping[str | None, Sequence[Any]] = {
         cfg.StrOpt('shard', max_length=255, regex=r'^[a-zA-Z0-9_.-]+$'),
     ),
 }
-
-_UNKNOWN_REFERENCE = (
-    cfg.NoSuchOptError,
-    cfg.NoSuchGroupError,
-    cfg.TemplateSubstitutionError,
-)
 
 
 def register_opts(conf: Any, read: Callable[[Any], None]) -> None:
@@ -65,7 +61,7 @@ def _refers_to_others(read: Callable[[Any], None]) -> bool:
     _register_copies(trial)
     try:
         read(trial)
-    except _UNKNOWN_REFERENCE:
+    except UNKNOWN_REFERENCE:
         return True  # In an option of the command line, such as log_file.
     return _has_unknown_reference(trial)
 
@@ -75,7 +71,7 @@ def _has_unknown_reference(options: Mapping[str, Any]) -> bool:
     for name in options:
         try:
             value = options[name]
-        except _UNKNOWN_REFERENCE:
+        except UNKNOWN_REFERENCE:
             return True
         except ValueError:
             continue  # Whoever reads it raises the error.

@@ -211,7 +211,10 @@ def of_cinder(
     if not volumes:
         return []
     try:
-        with access_errors.translated_token('cinder'):
+        with (
+            access_errors.translated_credentials('cinder'),
+            access_errors.translated_token('cinder'),
+        ):
             read(volumes[0])
     except nova_exception.VolumeNotFound:
         return [Lack(_CINDER_DENIES.format(volumes[0]), is_optional=True)]

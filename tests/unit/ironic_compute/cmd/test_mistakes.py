@@ -96,6 +96,9 @@ OF_VALUES = (
         'lease_term_s in FILE is not valid: Should be greater than',
     ),
     _coordination('lease_margin_s', 'x', 'lease_margin_s in FILE'),
+    _coordination(
+        'backend_url', 'redis://:pass$secret@c1', 'backend_url in nova.conf'
+    ),
     _ours(
         'settle_s', 'soon', '[ironic_compute] settle_s in FILE is not valid'
     ),
@@ -204,6 +207,12 @@ _OF_IRONIC = (
         'no such auth_type',
         'below [ironic] auth_type in nova.conf cannot be used',
         f'{_PLACEMENT}[ironic]\nauth_type = pass-word\n',
+    ),
+    Mistake(
+        'a dollar in a password',
+        'below [ironic] in nova.conf cannot be used, such as the password: it '
+        'refers with $',
+        _USER.replace('password = secret', 'password = pass$secret'),
     ),
     Mistake(
         'no auth_url',
@@ -402,6 +411,11 @@ _OF_MEMBERS = (
     ),
 )
 _TRANSPORTS = (
+    Mistake(
+        'a dollar in the password of RabbitMQ',
+        'write $$ for a $',
+        '[DEFAULT]\ntransport_url = rabbit://u:pass$secret@c1/\n',
+    ),
     Mistake(
         'no such transport',
         '[DEFAULT] transport_url in nova.conf cannot be used',
