@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from hashring.clock import Clock, SystemClock
-from hashring.group import Boot, Member
+from hashring.group import Boot, Member, MemberState
 from hashring.ring import Host
 from ironic_compute.agent_port import peers
 from ironic_compute.agent_port.problems import Alert, Problem
@@ -84,13 +84,17 @@ def silent_hosts(
 ) -> frozenset[Host]:
     """Return the hosts of daemons whose port should answer and does not.
 
+    That of a daemon which has published that it stops need not.
+
     :param answers: the daemons whose port has answered
     """
     machine = socket.gethostname()
     return frozenset(
         host
         for member in members
-        if peers.is_reachable(member, machine) and member.boot not in answers
+        if member.state is MemberState.UP
+        and peers.is_reachable(member, machine)
+        and member.boot not in answers
         for host in member.serving
     )
 

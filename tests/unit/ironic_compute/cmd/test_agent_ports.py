@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from hashring.clock import SystemClock
-from hashring.group import Boot, Member
+from hashring.group import Boot, Member, MemberState
 from hashring.ring import Host
 from ironic_compute import catalogue
 from ironic_compute.agent_port.problems import Alert, Problem
@@ -70,6 +70,16 @@ def test_hosts_of_a_daemon_whose_port_is_silent_are_named() -> None:
         _member(C3, C3),
     ]
     assert agent_ports.silent_hosts(members, {Boot('c1.1')}) == {C2}
+
+
+@pytest.mark.parametrize(
+    'state', [MemberState.RESTARTING, MemberState.LEAVING]
+)
+def test_daemon_that_stops_is_not_taken_for_silent(state: MemberState) -> None:
+    """Its record keeps its hosts until another daemon serves them."""
+    up = _member(C1, C1, url='http://192.0.2.1:9178/')
+    stopping = dataclasses.replace(up, state=state)
+    assert agent_ports.silent_hosts([stopping], ()) == frozenset()
 
 
 def test_a_problem_of_a_later_release_is_left_out() -> None:
