@@ -199,9 +199,9 @@ def read_service(host: Host) -> Any | None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
+    number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError('must be 1 or more')
+        raise argparse.ArgumentTypeError(f'{text} is no number from 1 on')
     return number
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An operator's order to empty a host, and what is said meanwhile."""
 
+import argparse
 import dataclasses
 import types
 from typing import Any
@@ -251,3 +252,15 @@ def test_retirement_that_will_wait_is_announced() -> None:
     serving = dataclasses.replace(own, serving=(C1,))
     assert drain.describe_absence(C1, [other, serving]) is None
     assert drain.describe_absence(C1, [other]) is None
+
+
+@pytest.mark.parametrize('text', ['0', '-1', 'ten', '1.5'])
+def test_limit_that_is_no_number_is_named(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not the function that parses it."""
+    parser = argparse.ArgumentParser()
+    drain.add_move_options(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args([f'--limit={text}'])
+    assert f'--limit: {text} is no number from 1 on' in capsys.readouterr().err
