@@ -17,6 +17,8 @@ import signal
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+# Added to the number of the signal that has ended a process, as shells do.
+_BY_SIGNAL = 128
 
 
 def kill_with_parent(parent_pid: int) -> None:
@@ -36,6 +38,28 @@ def adopt_orphans(adopts: bool) -> None:
     :raises OSError: the kernel refuses it
     """
     _prctl(_PR_SET_CHILD_SUBREAPER, int(adopts))
+
+
+def continue_in_child(fd: int) -> None:
+    """Go on in a child of this process, which ends as the child does.
+
+    When this process is killed, the child is one of the service manager. Of a
+    process that is no child of it, systemd does not wait for the end: a stop
+    would kill the daemon at once.
+
+    :param fd: the socket on which the child sends its number; this process
+        must not keep it open
+    """
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(OSError):  # Nobody may listen any more.
+            os.write(fd, b'%d' % os.getpid())
+        return
+    os.close(fd)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else _BY_SIGNAL - code)
 
 
 def read_children() -> set[int]:

@@ -14,10 +14,15 @@ wrong nova.conf stops nothing.
 ``Successor`` is what the daemon that runs has of the next one, ``Predecessor``
 what the next one has of it. One socket connects them. It is closed when either
 process ends, however it ends.
+
+The process that the daemon starts is the *holder* of the next one, its parent,
+and waits for its end. At last the daemon kills the holder, so that the next
+daemon is a child of the service manager (``parent_process``).
 """
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -29,6 +34,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute.agent.exit_codes import EX_OSERR
+from ironic_compute.agent.parent_process import adopt_orphans
 from ironic_compute.agent.signals import held_signals
 from ironic_compute.agent.start_process import PREDECESSOR_OPTION
 
@@ -36,6 +42,7 @@ LOG = logging.getLogger(__name__)
 
 _PROGRAM = 'ironic-compute'
 _READY = b'R'
+_MESSAGE_BYTES = 32
 # Seconds between two looks whether the predecessor has ended.
 _LOOK_INTERVAL_S = 0.02
 # A process whose end of the socket is closed ends within this time.
@@ -59,8 +66,9 @@ class Successor:
     _limit_s: float
 
     def __attrs_post_init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._holder: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
+        self._pid = 0  # Of the next daemon, once it has told it.
         self._started_s = 0.0
         self._is_ready = False
         self._is_renounced = False
@@ -74,30 +82,25 @@ class Successor:
 
     def start(self) -> None:
         """Start the successor, unless there is one."""
-        if self._process is not None:
+        if self._holder is not None:
             LOG.info(
                 'The next daemon, process %(pid)d, was started before',
-                {'pid': self._process.pid},
+                {'pid': self._pid or self._holder.pid},
             )
             return
         try:
-            self._process, self._socket = self._start()
+            self._holder, self._socket = self._start()
         except OSError as exc:
             self._log_failure(f'it cannot be started: {exc}')
             return
         self._started_s = self._clock.now_s()
-        LOG.info(
-            'Started the next daemon, process %(pid)d; this one serves until '
-            'that one has loaded Nova',
-            {'pid': self._process.pid},
-        )
 
     def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        """Start the process; return it, and this end of the socket.
+        """Start the holder; return it, and this end of the socket.
 
         :raises OSError: it cannot be started
         """
-        ours, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, held_signals(), contextlib.ExitStack() as undo:
             undo.callback(ours.close)
             fd = theirs.fileno()
@@ -105,6 +108,8 @@ class Successor:
                 [*self._command, PREDECESSOR_OPTION, str(fd)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[fd],
+                # Both processes of it are killed as a group.
+                process_group=0,
             )
             ours.setblocking(False)
             undo.pop_all()
@@ -121,13 +126,25 @@ class Successor:
         if self._socket is None or self._is_ready:
             return False
         with contextlib.suppress(BlockingIOError):
-            self._is_ready = _read(self._socket) == _READY
-            if not self._is_ready:
-                self._give_up(f'it ended with status {self._wait()}')
+            while self._socket is not None and not self._is_ready:
+                self._accept(_read(self._socket))
             return self._is_ready
         if self._clock.now_s() - self._started_s > self._limit_s:
             self._give_up(f'it was not ready after {self._limit_s:.0f} s')
         return False
+
+    def _accept(self, message: bytes) -> None:
+        if message == _READY:
+            self._is_ready = True
+        elif message:
+            self._pid = int(message)
+            LOG.info(
+                'Started the next daemon, process %(pid)d; this one serves '
+                'until that one has loaded Nova',
+                {'pid': self._pid},
+            )
+        else:
+            self._give_up(f'it ended with status {self._wait()}')
 
     def settle(self, status: int, *, is_restart: bool) -> tuple[int, int]:
         """Decide at the end of this daemon whether its successor begins.
@@ -141,28 +158,33 @@ class Successor:
             The status is 71 if the successor has ended, so that the service
             manager starts a daemon.
         """
-        if self._process is None:
+        if self._holder is None:
             return status, 0
         is_wanted = self._is_ready and is_restart and not self._is_renounced
         if status or not is_wanted:
             self._end()
             return status, 0
-        if self._process.poll() is not None:
+        if self._holder.poll() is not None:
             self._give_up(f'it ended with status {self._wait()}')
             return EX_OSERR, 0
-        return 0, self._process.pid
+        adopt_orphans(False)  # It may have waited for a worker.
+        self._holder.kill()
+        self._wait()
+        return 0, self._pid
 
     def _give_up(self, why: str) -> None:
         self._log_failure(why)
         self._end()
 
     def _end(self) -> None:
-        if self._process is not None and self._socket is not None:
-            self._process.kill()
+        if self._holder is not None and self._socket is not None:
+            # While it was not reaped, no other group gets its number.
+            if self._holder.poll() is None:
+                os.killpg(self._holder.pid, signal.SIGKILL)
             self._wait()
             self._socket.close()
-        self._process = self._socket = None
-        self._is_ready = False
+        self._holder = self._socket = None
+        self._pid, self._is_ready = 0, False
 
     def _log_failure(self, why: str) -> None:
         LOG.error(
@@ -171,10 +193,10 @@ class Successor:
         )
 
     def _wait(self) -> int | None:
-        """Reap the process, which is ending; return its status."""
-        if self._process is not None:
+        """Reap the holder, which is ending; return its status."""
+        if self._holder is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return self._process.wait(_END_TIMEOUT_S)
+                return self._holder.wait(_END_TIMEOUT_S)
         return None
 
 
@@ -248,11 +270,11 @@ def agent_command(arguments: Sequence[str]) -> list[str]:
 
 
 def _read(end: socket.socket) -> bytes:
-    """Return what the other process has sent; empty if it has ended.
+    """Return a message of the other process; empty if it has ended.
 
     :raises BlockingIOError: nothing was sent
     """
     try:
-        return end.recv(1)
+        return end.recv(_MESSAGE_BYTES)
     except ConnectionResetError:
         return b''

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ironic_compute.agent import exit_codes
+from ironic_compute.agent.parent_process import continue_in_child
 from ironic_compute.agent.start_process import (
     start_fork_server_early,
     take_predecessor_fd,
@@ -30,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _forbid_eventlet()
     arguments = list(sys.argv[1:] if argv is None else argv)
     predecessor_fd, arguments = take_predecessor_fd(arguments)
+    if predecessor_fd is not None:
+        continue_in_child(predecessor_fd)
     fork_server = start_fork_server_early(arguments)
 
     from ironic_compute.cmd import daemon

@@ -90,10 +90,17 @@ def agent(folder: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
         _read(folder / 'view')
         yield process
     finally:
-        # Also the daemon that has replaced it.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill_session(process.pid)
         process.wait()
+
+
+def _kill_session(leader: int) -> None:
+    """Kill the agent, and the daemon that has replaced it."""
+    for stat in pathlib.Path('/proc').glob('[0-9]*/stat'):
+        with contextlib.suppress(OSError):
+            session = stat.read_text().rpartition(')')[2].split()[3]
+            if int(session) == leader:
+                os.kill(int(stat.parent.name), signal.SIGKILL)
 
 
 def _read(path: pathlib.Path) -> str:
