@@ -22,8 +22,10 @@ daemon is a child of the service manager (``parent_process``).
 
 import contextlib
 import os
+import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -47,6 +49,10 @@ _MESSAGE_BYTES = 32
 _LOOK_INTERVAL_S = 0.02
 # A process whose end of the socket is closed ends within this time.
 _END_TIMEOUT_S = 1.0
+# The same for a predecessor, also on an overloaded machine.
+_EXIT_TIMEOUT_S = 30.0
+# struct ucred: the process, user and group of the other end of a socket.
+_UCRED = '3i'
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -223,15 +229,17 @@ class Predecessor:
     """The daemon that this process replaces.
 
     :param fd: this process's end of the socket
+    :param pid_fd: a pidfd of that daemon, if it runs
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, pid_fd: int | None = None) -> None:
         self._socket = socket.socket(fileno=fd)
+        self._pid_fd = pid_fd
 
     @classmethod
     def of(cls, fd: int | None) -> 'Predecessor | None':
         """Return the daemon that this process replaces, if there is one."""
-        return None if fd is None else cls(fd)
+        return None if fd is None else cls(fd, _open_peer(fd))
 
     def wait_for_end(self, workers: Workers) -> None:
         """Load Nova, say so, and return when the predecessor has ended.
@@ -249,7 +257,18 @@ class Predecessor:
             self._socket.send(_READY)
             while not self._has_ended():
                 workers.events(_LOOK_INTERVAL_S)
+        self._wait_for_exit()
         LOG.info('The daemon before this one has ended; this one begins')
+
+    def _wait_for_exit(self) -> None:
+        """Wait until its lock on the state directory is released, too.
+
+        The kernel may close the socket of a process that was killed before
+        its other files.
+        """
+        if self._pid_fd is not None:
+            select.select([self._pid_fd], [], [], _EXIT_TIMEOUT_S)
+            os.close(self._pid_fd)
 
     def _has_ended(self) -> bool:
         try:
@@ -267,6 +286,19 @@ def agent_command(arguments: Sequence[str]) -> list[str]:
     if os.path.basename(script) == _PROGRAM and os.access(script, os.X_OK):
         return [script, *arguments]
     return [sys.executable, '-m', 'ironic_compute.cmd.agent', *arguments]
+
+
+def _open_peer(fd: int) -> int | None:
+    """Return a pidfd of the process that has made a pair of sockets."""
+    with socket.socket(fileno=os.dup(fd)) as end:
+        raw = end.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_UCRED)
+        )
+    pid, _uid, _gid = struct.unpack(_UCRED, raw)
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None  # It has ended.
 
 
 def _read(end: socket.socket) -> bytes:

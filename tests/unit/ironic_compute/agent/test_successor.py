@@ -5,6 +5,7 @@ import os
 import pathlib
 import resource
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -279,6 +280,47 @@ def test_successor_begins_if_its_predecessor_was_killed() -> None:
     thread, _ = _wait_in_thread(theirs)
     thread.join(_SOON_S)
     assert not thread.is_alive()
+
+
+# Its socket is closed a second before its lock is released, as may be so when
+# the kernel ends a process.
+_DIES_SLOWLY = """
+import fcntl, socket, subprocess, sys, time
+lock = open(sys.argv[1], 'w')
+fcntl.flock(lock, fcntl.LOCK_EX)
+ours, theirs = socket.socketpair()
+command = [sys.executable, '-c', sys.argv[2], str(theirs.fileno()), lock.name]
+subprocess.Popen(command, pass_fds=[theirs.fileno()])
+theirs.close()
+ours.recv(1)
+ours.close()
+time.sleep(1)
+"""
+_TAKES_THE_LOCK = """
+import fcntl, sys
+from ironic_compute.agent.successor import Predecessor
+class Workers:
+    is_loading = lacks_fork_server = False
+    def events(self, timeout_s): pass
+Predecessor.of(int(sys.argv[1])).wait_for_end(Workers())
+fcntl.flock(open(sys.argv[2]), fcntl.LOCK_EX | fcntl.LOCK_NB)
+print('taken')
+"""
+
+
+def test_successor_begins_when_the_lock_of_its_predecessor_is_free(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Otherwise it ended with status 78, and nobody would start a daemon."""
+    program = [sys.executable, '-c', _DIES_SLOWLY]
+    found = subprocess.run(
+        [*program, str(tmp_path / 'agent.lock'), _TAKES_THE_LOCK],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert found.stdout == 'taken\n', found.stderr
 
 
 def test_successor_has_the_options_of_its_predecessor(
