@@ -31,7 +31,11 @@ from ironic_compute.agent.groups import (
 )
 from ironic_compute.agent.signals import AgentSignals
 from ironic_compute.agent.start_process import StartedForkServer
-from ironic_compute.agent.successor import Predecessor, Successor
+from ironic_compute.agent.successor import (
+    Predecessor,
+    Successor,
+    find_obstacle,
+)
 from ironic_compute.agent.systemd import Watchdog
 from ironic_compute.agent.worker_processes import WorkerProcesses
 from ironic_compute.agent_port.agent_metrics import BackendMetrics
@@ -112,7 +116,8 @@ def build_agent(
         predecessor.wait_for_end(workers)
     state.open()
     limit_s = conf.ironic_compute.worker_start_s
-    successor = Successor(commands.agent, clock, limit_s)
+    obstacle = find_obstacle()
+    successor = Successor(commands.agent, clock, limit_s, obstacle)
     signals = AgentSignals(conf, prog, workers, successor)
     watchdog = Watchdog(os.environ, clock)
     agent = Agent(

@@ -22,6 +22,7 @@ daemon is a child of the service manager (``parent_process``).
 
 import contextlib
 import os
+import pathlib
 import select
 import signal
 import socket
@@ -45,6 +46,11 @@ LOG = logging.getLogger(__name__)
 _PROGRAM = 'ironic-compute'
 _READY = b'R'
 _MESSAGE_BYTES = 32
+# The init process of a machine or a container.
+_FIRST_PID = 1
+_CONTAINER_INITS = frozenset(
+    {'tini', 'dumb-init', 'docker-init', 'catatonit', 'podman-init'}
+)
 # Seconds between two looks whether the predecessor has ended.
 _LOOK_INTERVAL_S = 0.02
 # A process whose end of the socket is closed ends within this time.
@@ -65,11 +71,13 @@ class Successor:
     :param command: the command line of a daemon
     :param limit_s: seconds after which a successor that is not ready is given
         up
+    :param obstacle: why this daemon cannot be replaced; empty if it can
     """
 
     _command: Sequence[str]
     _clock: Clock
     _limit_s: float
+    _obstacle: str = ''
 
     def __attrs_post_init__(self) -> None:
         self._holder: subprocess.Popen[bytes] | None = None
@@ -88,6 +96,9 @@ class Successor:
 
     def start(self) -> None:
         """Start the successor, unless there is one."""
+        if self._obstacle:
+            self._log_failure(self._obstacle)
+            return
         if self._holder is not None:
             LOG.info(
                 'The next daemon, process %(pid)d, was started before',
@@ -275,6 +286,23 @@ class Predecessor:
             return _read(self._socket) == b''
         except BlockingIOError:
             return False
+
+
+def find_obstacle() -> str:
+    """Return why the next daemon would end with this one; empty if not."""
+    is_first = os.getpid() == _FIRST_PID
+    if is_first or (os.getppid() == _FIRST_PID and _is_container_init()):
+        return 'it would end with its container; restart that instead'
+    return ''
+
+
+def _is_container_init() -> bool:
+    """Return whether process 1 ends when its first child has ended."""
+    try:
+        name = pathlib.Path(f'/proc/{_FIRST_PID}/comm').read_text().strip()
+    except OSError:
+        return False
+    return name in _CONTAINER_INITS
 
 
 def agent_command(arguments: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ from ironic_compute.agent.successor import (
     Predecessor,
     Successor,
     agent_command,
+    find_obstacle,
 )
 from tests.fakes.clock import ManualClock
 
@@ -161,6 +162,42 @@ def test_daemon_with_too_many_open_files_serves_on(
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert 'it cannot be started: [Errno 24]' in caplog.text
+
+
+def test_daemon_that_nobody_follows_is_not_replaced(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some releases of podman pass signals of their own on: SIGURG, too."""
+    successor = Successor([sys.executable], clock, _LIMIT_S, 'no')
+    successor.start()
+    assert successor._holder is None
+    assert 'does not replace this one: no' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('pid', 'parent', 'init', 'is_replaced'),
+    [
+        (1, 0, 'ironic-compute', False),
+        (7, 1, 'tini', False),
+        (7, 1, 'dumb-init', False),
+        (7, 1, 'systemd', True),
+        (7, 6, 'tini', True),
+    ],
+)
+def test_container_ends_with_its_daemon(
+    monkeypatch: pytest.MonkeyPatch,
+    pid: int,
+    parent: int,
+    init: str,
+    is_replaced: bool,
+) -> None:
+    """The daemon is its first process, or the child of that."""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, 'getpid', lambda: pid)
+        patch.setattr(os, 'getppid', lambda: parent)
+        patch.setattr(pathlib.Path, 'read_text', lambda path: f'{init}\n')
+        obstacle = find_obstacle()
+    assert bool(obstacle) is not is_replaced
 
 
 @pytest.mark.parametrize('status', [0, 78])
