@@ -221,7 +221,13 @@ class Processes:
         self.signal(name, signal.SIGURG)
         (successor,) = wait_until(
             f'a successor of {name}',
-            lambda: [p for p in children(pid) if _SUCCESSOR in arguments(p)],
+            # A child of the daemon is the parent of its successor.
+            lambda: [
+                successor
+                for holder in children(pid)
+                if _SUCCESSOR in arguments(holder)
+                for successor in children(holder)
+            ],
             timeout_s,
             interval_s=0.1,
         )

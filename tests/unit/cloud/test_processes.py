@@ -109,13 +109,17 @@ def test_ended_process_is_missed(running):
         running.require('one')
 
 
-# On SIGURG it starts its successor and ends when that is ready.
+# On SIGURG it starts the parent of its successor. When the successor is ready,
+# it kills that parent and ends.
 _DAEMON = """
 import signal, subprocess, sys, time
 def replace(*_):
-    sleep = [sys.executable, '-c', 'import time; time.sleep(60)']
-    subprocess.Popen([*sleep, '--predecessor-fd', '3'])
-    time.sleep(0.5)
+    program = 'import os, time; os.fork(); time.sleep(60)'
+    command = [sys.executable, '-c', program, '--predecessor-fd', '3']
+    holder = subprocess.Popen(command)
+    time.sleep(2)
+    holder.kill()
+    holder.wait()
     sys.exit()
 signal.signal(signal.SIGURG, replace)
 print('ready', flush=True)
