@@ -33,6 +33,7 @@ from ironic_compute.agent.parent_process import continue_in_child
 fd = int(sys.argv[sys.argv.index('--predecessor-fd') + 1])
 continue_in_child(fd)
 end = socket.socket(fileno=fd)
+end.setblocking(True)
 end.send(b'R')
 end.recv(1)
 """
