@@ -201,7 +201,9 @@ def read_service(host: Host) -> Any | None:
 def _positive(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f'{text} is no number from 1 on')
+        raise argparse.ArgumentTypeError(
+            f'{text} is not a whole number of 1 or more'
+        )
     return number
 
 

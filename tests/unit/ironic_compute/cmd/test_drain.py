@@ -263,4 +263,7 @@ def test_limit_that_is_no_number_is_named(
     drain.add_move_options(parser)
     with pytest.raises(SystemExit):
         parser.parse_args([f'--limit={text}'])
-    assert f'--limit: {text} is no number from 1 on' in capsys.readouterr().err
+    assert (
+        f'--limit: {text} is not a whole number of 1 or more'
+        in capsys.readouterr().err
+    )
