@@ -71,7 +71,7 @@ MAKEUPS: dict[str, Makeup] = {
 }
 SEEDS: dict[str, int] = {
     'redelivered request not begun anew': 43,
-    'redelivered request dropped beside another': 60092,
+    'redelivered request dropped beside another': 60179,
     'interrupted rebuild begun again': 42,
-    'interrupted stop forgotten': 6,
+    'interrupted stop forgotten': 94,
 }
