@@ -75,8 +75,11 @@ class Daemon:
         """Do what is due after each turn of the agent's loop."""
         self.watchdog.notify_if_due()
         self.signals.act()
-        is_leaving = self.agent.assignment.leaving is not None
-        if self.successor.check() and not is_leaving:
+        leaving = self.agent.assignment.leaving
+        if leaving is not None and not leaving.restarting:
+            # An operator retires the host; this daemon may yet be killed.
+            self.successor.renounce()
+        if self.successor.check() and leaving is None:
             self.agent.request_stop()
 
 

@@ -9,10 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from hashring.events import Leave
+from ironic_compute.agent.build import Daemon
 from ironic_compute.agent.exit_codes import EX_OSERR
 from ironic_compute.agent.parent_process import adopt_orphans
 from ironic_compute.agent.successor import (
@@ -22,10 +26,11 @@ from ironic_compute.agent.successor import (
     agent_command,
     find_obstacle,
 )
+from ironic_compute.agent.systemd import Watchdog
 from tests.fakes.clock import ManualClock
 
 _LIMIT_S = 30.0
-_SOON_S = 20.0
+_SOON_S = 60.0
 # A daemon that is ready at once, and ends with its predecessor.
 _READY = """
 import socket, sys
@@ -228,6 +233,24 @@ def test_daemon_that_is_killed_after_an_order_to_stop_has_no_successor(
     successor.renounce()
     assert not successor.check()
     _until(lambda: not _is_alive(pid))
+
+
+@pytest.mark.parametrize('restarting', [True, False])
+def test_daemon_of_a_host_that_is_retired_has_no_successor(
+    clock: ManualClock, *, restarting: bool
+) -> None:
+    """If it is killed while it leaves, the host must not come back."""
+    successor = _is_ready(_READY, clock)
+    pid, leave = successor._pid, Leave(restarting=restarting)
+    agent: Any = types.SimpleNamespace(
+        assignment=types.SimpleNamespace(leaving=leave)
+    )
+    signals: Any = types.SimpleNamespace(act=lambda: None)
+    Daemon(agent, signals, successor, Watchdog({}, clock)).on_turn()
+    if restarting:
+        assert successor.settle(0, is_restart=True) == (0, pid)
+    else:
+        _until(lambda: not _is_alive(pid))
 
 
 def test_successor_that_is_late_for_an_order_to_stop_replaces_nothing(
