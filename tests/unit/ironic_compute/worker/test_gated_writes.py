@@ -39,9 +39,11 @@ class _Client:
 
     def __init__(self) -> None:
         self.arrived: list[str] = []
+        self.timeout_s: float | None = None
 
-    def prepare(self) -> '_Client':
+    def prepare(self, timeout: float | None = None) -> '_Client':
         """Return what a call is made with."""
+        self.timeout_s = timeout
         return self
 
     def call(self, context: Any, method: str, **arguments: Any) -> Any:
@@ -177,6 +179,27 @@ def test_a_host_is_reported_up_while_the_gate_is_shut(
     service.report_count += 1
     service.save()
     assert arrived == ['Service.save']
+
+
+@pytest.mark.parametrize(
+    ('change', 'timeout_s'),
+    [({'report_count': 1}, 10), ({'disabled': True}, None)],
+)
+def test_report_waits_for_10_s_at_most(
+    gate: LeaseGate, change: dict[str, Any], timeout_s: float | None
+) -> None:
+    """Nova shows a host down whose report waits for a minute.
+
+    A restarted RabbitMQ loses requests. Other writes of the record wait as
+    long as all requests.
+    """
+    conductor = _Conductor(gate)
+    service = objects.Service(nova_context.get_admin_context(), id=1)
+    service.obj_reset_changes()
+    service.update(change)
+    conductor.object_action(service._context, service, 'save', (), {})
+    assert conductor.client.arrived == ['Service.save']
+    assert conductor.client.timeout_s == timeout_s
 
 
 def test_rows_of_nodes_wait_where_they_are_decided_on(
