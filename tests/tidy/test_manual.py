@@ -69,3 +69,26 @@ def test_the_reference_comes_from_the_code() -> None:
     assert f':config-file: {generator}' in page
     assert (ROOT / generator).exists()
     assert '.. computectl-commands::' in page
+
+
+def test_the_manual_has_each_file_of_the_state_folder() -> None:
+    """Who restores or moves a controller finds what may be lost."""
+    code = (ROOT / 'hashring' / 'state_dir.py').read_text()
+    names = set(re.findall(r"'(\w+\.json)'", code))
+    files = (SOURCE / 'admin' / 'operations.rst').read_text()
+    lost = (SOURCE / 'admin' / 'backup.rst').read_text()
+    assert len(names) > 5
+    assert [name for name in names if f'{name}``' not in files] == []
+    # The two that have no use on another machine, or in another pool.
+    kept = names - {'home_lock.json', 'group.json'}
+    assert [name for name in kept if f'{name}``' not in lost] == []
+
+
+def test_the_manual_has_each_exit_status_of_a_process() -> None:
+    """Who reads a status in the log finds its reason."""
+    code = (ROOT / 'ironic_compute/agent/exit_codes.py').read_text()
+    page = (SOURCE / 'admin' / 'configuration.rst').read_text()
+    statuses = re.findall(r'^EX_\w+ = (\d+)$', code, re.MULTILINE)
+    rows = set(re.findall(r'^(\d+)  ', page, re.MULTILINE))
+    assert len(statuses) > 5
+    assert {'0', '1', *statuses} <= rows
