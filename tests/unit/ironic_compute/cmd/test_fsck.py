@@ -165,6 +165,12 @@ def test_each_check_is_in_the_manual(check: catalogue.Check) -> None:
     assert ('--repair' in entry) == check.is_mended
 
 
+def test_manual_counts_what_is_mended() -> None:
+    """The number in its text is that of the list."""
+    count = sum(check.is_mended for check in catalogue.ALL)
+    assert f'{count} kinds in all are mended' in _plain(PAGE.read_text())
+
+
 def test_manual_has_no_other_checks() -> None:
     """A check that was removed leaves the page."""
     terms = re.findall(r'^``([a-z-]+)``$', PAGE.read_text(), re.MULTILINE)
