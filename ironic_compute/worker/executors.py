@@ -11,6 +11,7 @@ to the limit, and each idle thread wakes up once a second: a thousand idle
 threads take 2.5 % of a core and delay the busy threads far more.
 """
 
+import threading
 from collections.abc import Mapping
 from concurrent import futures
 from typing import Any
@@ -40,11 +41,32 @@ def make_message_executor(max_workers: int) -> futures.Executor:
 
 
 class BuildExecutor(futurist.DynamicThreadPoolExecutor):
-    """A pool whose shutdown does not wait for its threads.
+    """A pool that loses no build, and whose shutdown waits for no thread.
 
     Nova shuts it down when no build runs. An idle thread of futurist notices
     that within a second only, in which nobody would serve the host.
     """
+
+    def _add_thread(self) -> None:
+        """Add a thread; a build waits for another one if none can be started.
+
+        A container may have at most so many threads. With an error here Nova
+        would forget the build, and its server would be in BUILD until the
+        build counts as lost.
+        """
+        try:
+            super()._add_thread()
+        except RuntimeError as exc:
+            # futurist counts it before it is started.
+            self._workers = [w for w in self._workers if w.ident is not None]
+            if not self._workers:
+                raise
+            LOG.warning(
+                'A build waits until an earlier one ends, because this '
+                'worker cannot have more than its %(count)d threads: '
+                '%(error)s',
+                {'count': threading.active_count(), 'error': exc},
+            )
 
     def shutdown(
         self, wait: bool = True, *, cancel_futures: bool = False

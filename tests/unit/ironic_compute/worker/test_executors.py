@@ -134,6 +134,46 @@ def test_shutdown_waits_for_no_thread() -> None:
     assert task.result()
 
 
+def _refuse_threads(patch: pytest.MonkeyPatch) -> None:
+    """Behave as a container that has as many threads as it may have."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    patch.setattr(threading.Thread, 'start', start)
+
+
+def test_build_waits_if_the_machine_gives_no_thread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With an error, Nova would forget a build whose message is kept."""
+    executor = executors.make_build_executor(_builds(executors.AMPLE_COUNT))
+    may_end = threading.Event()
+    early = [executor.submit(may_end.wait, 60.0) for _ in range(20)]
+    with monkeypatch.context() as patch:
+        _refuse_threads(patch)
+        late = [executor.submit(may_end.is_set) for _ in range(40)]
+    assert 'A build waits until an earlier one ends' in caplog.text
+    assert not any(task.done() for task in late[-1:])
+    may_end.set()
+    assert all(task.result(60.0) for task in (*early, *late))
+    _do(executor, 50, at_once=True)
+    executor.shutdown()
+
+
+def test_no_build_waits_for_a_thread_that_never_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first build of a worker has none to wait for."""
+    executor = executors.make_build_executor(_builds(executors.AMPLE_COUNT))
+    with monkeypatch.context() as patch:
+        _refuse_threads(patch)
+        with pytest.raises(RuntimeError):
+            executor.submit(threading.active_count)
+    assert executor.submit(threading.active_count).result(60.0)
+    executor.shutdown()
+
+
 @pytest.mark.skipif(
     not utils.concurrency_mode_threading(), reason='pools of eventlet'
 )
