@@ -181,7 +181,7 @@ class Successor:
         if status or not is_wanted:
             self._end()
             return status, 0
-        if self._holder.poll() is not None:
+        if self._has_ended():
             self._give_up(f'it ended with status {self._wait()}')
             return EX_OSERR, 0
         adopt_orphans(False)  # It may have waited for a worker.
@@ -189,15 +189,26 @@ class Successor:
         self._wait()
         return 0, self._pid
 
+    def _has_ended(self) -> bool:
+        """Return whether the successor has ended, not only its holder."""
+        if self._socket is None:
+            return True
+        try:
+            return _read(self._socket) == b''
+        except BlockingIOError:
+            return False
+
     def _give_up(self, why: str) -> None:
         self._log_failure(why)
         self._end()
 
     def _end(self) -> None:
         if self._holder is not None and self._socket is not None:
-            # While it was not reaped, no other group gets its number.
-            if self._holder.poll() is None:
-                os.killpg(self._holder.pid, signal.SIGKILL)
+            # While it was not reaped, no other group gets its number. It may
+            # have ended before the next daemon, if memory is short.
+            if self._holder.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._holder.pid, signal.SIGKILL)
             self._wait()
             self._socket.close()
         self._holder = self._socket = None

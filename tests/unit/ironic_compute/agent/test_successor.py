@@ -4,6 +4,7 @@
 import os
 import pathlib
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -44,6 +45,8 @@ end.recv(1)
 """
 _WRONG_CONFIG = 'raise SystemExit(78)'
 _LOADS_FOR_EVER = 'import time; time.sleep(600)'
+# It begins to serve when its predecessor has ended.
+_SERVES = _READY + 'import time; time.sleep(600)'
 # It is ready, then it ends.
 _DIES = _READY.replace('end.recv(1)', '')
 
@@ -271,6 +274,33 @@ def test_service_manager_starts_a_daemon_if_the_successor_died(
     successor = _is_ready(_DIES, clock)
     successor._holder.wait(_SOON_S)
     assert successor.settle(0, is_restart=True) == (EX_OSERR, 0)
+
+
+def _lose_holder(successor: Successor) -> int:
+    """Have the kernel kill the holder alone; return the successor."""
+    os.kill(successor._holder.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, successor._holder.pid, os.WEXITED | os.WNOWAIT)
+    return successor._pid
+
+
+def test_order_to_stop_ends_a_successor_without_holder(
+    clock: ManualClock,
+) -> None:
+    """Memory is short, and the kernel has killed the holder."""
+    successor = _is_ready(_SERVES, clock)
+    pid = _lose_holder(successor)
+    successor.renounce()
+    assert not successor.check()
+    _until(lambda: not _is_alive(pid))
+
+
+def test_successor_without_holder_begins(clock: ManualClock) -> None:
+    """Status 71 would have the service manager start another daemon."""
+    successor = _is_ready(_READY, clock)
+    pid = _lose_holder(successor)
+    assert successor.settle(0, is_restart=True) == (0, pid)
+    assert _is_alive(pid)
+    os.kill(pid, signal.SIGKILL)
 
 
 class _Workers:
