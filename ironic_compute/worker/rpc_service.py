@@ -13,6 +13,7 @@ A server that stops gets a message of its own, because it looks whether it was
 stopped only after a message, or after up to five seconds without one.
 """
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable
@@ -80,7 +81,9 @@ class DeferredRpcServer:
     def stop(self) -> None:
         """Stop receiving; blocks for up to five seconds without RabbitMQ."""
         if self._has_begun:
-            threading.Thread(target=self._wake, daemon=True).start()
+            # Without a free thread, the stop takes some seconds longer.
+            with contextlib.suppress(RuntimeError):
+                threading.Thread(target=self._wake, daemon=True).start()
             self._server.stop()
             _requeue_late_messages(self._server.listener)
 

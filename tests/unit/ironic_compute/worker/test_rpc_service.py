@@ -87,6 +87,25 @@ def test_a_server_that_stops_is_woken() -> None:
     assert server.message.is_set()
 
 
+def test_a_server_stops_if_the_machine_gives_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would go on to receive while its worker ends, or has no lease."""
+    server = _Polling()
+    late = DeferredRpcServer(server, Deliveries())
+    late.begin()
+    stopped: list[str] = []
+    server.stop = lambda: stopped.append('now')  # type: ignore[method-assign]
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, 'start', start)
+        late.stop()
+    assert stopped == ['now']
+
+
 class _Stopping(Service):  # type: ignore[misc]
     """Nova's stop of a service that was never started."""
 
