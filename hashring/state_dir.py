@@ -95,8 +95,8 @@ class StateDir:
         Files of an older release get this group's name; the hosts of another
         group are deleted.
 
-        :raises StateDirRefused: the directory cannot be written, or another
-            agent has locked it.
+        :raises StateDirRefused: the directory cannot be written or locked,
+            or another agent has locked it.
         """
         try:
             self._path.mkdir(parents=True, exist_ok=True)
@@ -113,13 +113,21 @@ class StateDir:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
             os.close(fd)
-            raise errors.StateDirRefused(
-                f'Another agent runs on {OPTION} {self._path}: stop it, or '
-                'give this one a folder of its own.'
-            ) from exc
+            raise errors.StateDirRefused(self._why_unlocked(exc)) from exc
         self._lock_fd = fd
         # If this fails, the next write of hosts repeats it.
         self._empty_files()
+
+    def _why_unlocked(self, exc: OSError) -> str:
+        if isinstance(exc, BlockingIOError):
+            return (
+                f'Another agent runs on {OPTION} {self._path}: stop it, or '
+                'give this one a folder of its own.'
+            )
+        return (
+            f'{OPTION} is {self._path}, which cannot be locked '
+            f'({exc.strerror}): name a folder on a local disk.'
+        )
 
     def close(self) -> None:
         """Unlock the directory."""

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state directory: one agent, and files that are whole or absent."""
 
+import errno
+import fcntl
 import json
+import os
 import pathlib
 import stat
 
@@ -26,6 +29,21 @@ def test_two_on_one_folder_are_refused(tmp_path: pathlib.Path) -> None:
     first.close()
     second.open()
     second.close()
+
+
+def test_a_disk_without_locks_is_no_other_agent(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS is whose servers have no lock service."""
+
+    def flock(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, 'flock', flock)
+        with pytest.raises(errors.StateDirRefused, match='No locks') as caught:
+            StateDir(tmp_path, POOL).open()
+    assert 'Another agent' not in str(caught.value)
 
 
 def test_an_unwritable_folder_is_refused(tmp_path: pathlib.Path) -> None:
