@@ -189,6 +189,16 @@ class Successor:
         self._wait()
         return 0, self._pid
 
+    def pass_order_on(self) -> None:
+        """Stop the successor that begins, if an order to stop has come since.
+
+        The service manager has sent it to this process, and waits for the end
+        of both. The successor has no tasks yet, and ends at once.
+        """
+        if self._is_renounced and self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGTERM)
+
     def _has_ended(self) -> bool:
         """Return whether the successor has ended, not only its holder."""
         if self._socket is None:

@@ -99,5 +99,6 @@ def _run(daemon: build.Daemon) -> int:
     if next_pid and daemon.watchdog.name_main_process(next_pid):
         # systemd ignores the status of a process that is not the main one any
         # more. If it has not heard that, it must start a daemon.
-        return exit_codes.EX_OSERR
+        status = exit_codes.EX_OSERR
+    daemon.successor.pass_order_on()
     return status

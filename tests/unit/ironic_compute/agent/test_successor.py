@@ -28,6 +28,7 @@ from ironic_compute.agent.successor import (
     find_obstacle,
 )
 from ironic_compute.agent.systemd import Watchdog
+from ironic_compute.cmd import daemon
 from tests.fakes.clock import ManualClock
 
 _LIMIT_S = 30.0
@@ -274,6 +275,35 @@ def test_service_manager_starts_a_daemon_if_the_successor_died(
     successor = _is_ready(_DIES, clock)
     successor._holder.wait(_SOON_S)
     assert successor.settle(0, is_restart=True) == (EX_OSERR, 0)
+
+
+class _Interrupted(Watchdog):
+    """SIGTERM comes while systemd is told of the next daemon."""
+
+    successor: Successor
+
+    def name_main_process(self, pid: int) -> bool:
+        self.successor.renounce()  # As the handler of the signal does.
+        return super().name_main_process(pid)
+
+
+def test_order_to_stop_that_comes_last_ends_the_successor(
+    clock: ManualClock,
+) -> None:
+    """systemd would wait for its end, and kill its workers after 90 s."""
+    watchdog = _Interrupted({}, clock)
+    watchdog.successor = successor = _is_ready(_SERVES, clock)
+    pid = successor._pid
+    agent = types.SimpleNamespace(
+        run=lambda: 0,
+        exit_message=None,
+        assignment=types.SimpleNamespace(leaving=Leave(restarting=True)),
+    )
+    parts = types.SimpleNamespace(
+        agent=agent, successor=successor, watchdog=watchdog
+    )
+    assert daemon._run(parts) == 0
+    _until(lambda: not _is_alive(pid))
 
 
 def _lose_holder(successor: Successor) -> int:
