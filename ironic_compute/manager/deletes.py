@@ -7,7 +7,8 @@ delete may be carried out twice, so the delete is done again instead. For
 Placement, see ``allocation_deletes``, for Cinder ``volume_deletes``.
 
 A soft delete (``reclaim_instance_interval``) would be forgotten if Ironic did
-not answer: the server would be ACTIVE again, without a task.
+not answer: the server would be ACTIVE again, without a task. Likewise a
+restored server would be deleted again. Both wait for Ironic.
 
 Nova puts a server to ERROR if its build has failed and its node cannot be
 freed then. A failed build therefore waits for Ironic, too, and is scheduled
@@ -58,6 +59,11 @@ _retried_until_answered = retried(
     '%(error)s',
     _has_no_answer,
 )
+_restored_when_answered = retried(
+    'The restore of server %(server)s waits until all services answer: '
+    '%(error)s',
+    _has_no_answer,
+)
 
 
 class RepeatedDeletes(nova_manager.ComputeManager):
@@ -84,6 +90,16 @@ class RepeatedDeletes(nova_manager.ComputeManager):
         self, context: Any, instance: Any, clean_shutdown: bool
     ) -> None:
         super()._power_off_instance(context, instance, clean_shutdown)
+
+    def _power_on(self, context: Any, instance: Any) -> None:
+        """Switch a server on; one to be restored, when Ironic answers."""
+        is_restore = instance.task_state == task_states.RESTORING
+        switch = self._power_on_restored if is_restore else super()._power_on
+        switch(context, instance)
+
+    @_restored_when_answered
+    def _power_on_restored(self, context: Any, instance: Any) -> None:
+        super()._power_on(context, instance)
 
     def _build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any

@@ -89,6 +89,16 @@ class PeriodicTasks(manager.ComputeManager):
             context, db_instance, vm_power_state, **more
         )
 
+    def _deleted_old_enough(self, instance: Any, timeout: Any) -> bool:
+        """Return whether to reclaim a server; not if it was to be restored.
+
+        nova-api clears the time of the delete when it accepts a restore. Nova
+        would destroy the server within a minute if that has failed, for
+        instance because the machine could not be switched on.
+        """
+        is_old: bool = super()._deleted_old_enough(instance, timeout)
+        return is_old and instance.deleted_at is not None
+
     def _delete_instance(self, context: Any, instance: Any, bdms: Any) -> None:
         """Delete a server; leave one that Nova reclaims to recovery.
 

@@ -208,11 +208,14 @@ class NeglectedServers:
         )
 
     def _restore_delete(self, instance: Any) -> None:
-        """Put the task of a delete back, which ``interrupted_tasks`` does."""
+        """Put the task of a delete back, which ``interrupted_tasks`` does.
+
+        nova-api saves the time of a soft delete. A forced delete has none, nor
+        has the delete of a server that was never built.
+        """
+        is_soft = self._deletes_softly and instance.deleted_at is not None
         instance.task_state = (
-            task_states.SOFT_DELETING
-            if self._deletes_softly
-            else task_states.DELETING
+            task_states.SOFT_DELETING if is_soft else task_states.DELETING
         )
         try:
             instance.save(expected_task_state=[None])

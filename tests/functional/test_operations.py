@@ -159,11 +159,24 @@ class OperationsTest(pool.PoolTestCase):
         self.api.delete_server(server['id'])
         self._wait_for_state_change(server, 'SOFT_DELETED')
         self.assertEqual('power off', self.ironic.nodes[node].power_state)
+        self._restore_in_vain(server)
         self.action(server, 'restore')
         self._wait_for_state_change(server, 'ACTIVE')
         self.assertEqual('power on', self.ironic.nodes[node].power_state)
         self.action(server, 'forceDelete')
         self._wait_until_deleted(server)
+
+    def _restore_in_vain(self, server: Mapping[str, Any]) -> None:
+        """A restore that fails does not let Nova destroy the server."""
+        self.ironic.refused['on'] = 'its BMC does not answer'
+        self.action(server, 'restore')
+        self._done(server)
+        self.ironic.refused.clear()
+        for host in self.computes:
+            self.manager(host)._reclaim_queued_deletes(self.context)
+        shown = self.api.get_server(server['id'])
+        self.assertEqual('SOFT_DELETED', shown['status'])
+        self.assertIsNone(shown['OS-EXT-STS:task_state'])
 
     def test_stop_start_and_reboot(self) -> None:
         """Stop, start and reboot work; Nova shows Ironic's power state."""

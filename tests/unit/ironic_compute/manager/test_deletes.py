@@ -18,6 +18,7 @@ from nova.compute import task_states, vm_states
 from ironic_compute import errors
 from ironic_compute.manager.deletes import RepeatedDeletes
 from tests.fakes.clock import ManualClock
+from tests.fakes.ironic import NODE
 
 from ..driver import fake
 
@@ -133,6 +134,39 @@ def test_soft_delete_waits_until_ironic_answers(
         manager._power_off_instance(None, server, clean_shutdown=False)
     calls = [call[0] for call in ironic.calls]
     assert bool(calls) is is_off, calls
+
+
+@pytest.mark.parametrize(
+    ('task_state', 'is_on'),
+    [(task_states.RESTORING, True), (task_states.POWERING_ON, False)],
+)
+def test_restore_waits_until_ironic_answers(
+    task_state: str, is_on: bool
+) -> None:
+    """The server would be deleted again; a start can be requested again."""
+    bench = fake.bench_with_server()
+    manager: Any = object.__new__(RepeatedDeletes)
+    manager.clock, manager.driver = bench.clock, bench.driver
+    manager.share_manager = manager.network_api = unittest.mock.MagicMock()
+    manager._get_instance_block_device_info = lambda *_: {}
+    manager._get_accel_info = lambda *_: []
+    # Nova 33 reads and mounts the shares itself.
+    manager._get_share_info = lambda *_: objects.ShareMappingList(objects=[])
+    manager._mount_all_shares = lambda *_: None
+    ends_s, ironic = bench.clock.now_s() + _AWAY_S, bench.ironic
+    ironic.change(NODE, power_state='power off')
+    read = ironic.read_node_of_instance
+
+    def read_later(server: str) -> Any:
+        if bench.clock.now_s() < ends_s:
+            raise errors.IronicNotReached('connection refused')
+        return read(server)
+
+    ironic.read_node_of_instance = read_later  # type: ignore[method-assign]
+    server = fake.unsaved_server(task_state=task_state)
+    with contextlib.suppress(nova_exception.InstancePowerOnFailure):
+        manager._power_on(None, server)
+    assert bool(ironic.calls) is is_on, ironic.calls
 
 
 def test_a_delete_that_is_refused_is_not_tried_again(

@@ -2,6 +2,7 @@
 """Which periodic tasks run, on which servers, and how long they wait."""
 
 import contextlib
+import datetime
 import threading
 import time
 import types
@@ -150,3 +151,18 @@ def test_delete_of_a_soft_deleted_server_is_done_at_once(
     )
     _Manager()._delete_instance(None, server, [])
     assert deleted == [server]
+
+
+@pytest.mark.parametrize(
+    ('deleted_at', 'is_reclaimed'),
+    [
+        (datetime.datetime(2026, 11, 2, tzinfo=datetime.UTC), True),
+        (None, False),
+    ],
+)
+def test_server_whose_restore_has_failed_is_not_reclaimed(
+    deleted_at: Any, is_reclaimed: bool
+) -> None:
+    """nova-api has cleared the time of its delete, however short ago."""
+    server = types.SimpleNamespace(deleted_at=deleted_at)
+    assert _Manager()._deleted_old_enough(server, 60) is is_reclaimed

@@ -134,15 +134,20 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> _Cloud:
 
 
 @pytest.mark.parametrize(
-    ('deletes_softly', 'task'),
-    [(False, task_states.DELETING), (True, task_states.SOFT_DELETING)],
+    ('deletes_softly', 'is_forced', 'task'),
+    [
+        (False, False, task_states.DELETING),
+        (True, False, task_states.SOFT_DELETING),
+        (True, True, task_states.DELETING),
+    ],
 )
 def test_accepted_delete_gets_its_task_back(
-    deletes_softly: bool, task: str, cloud: _Cloud
+    deletes_softly: bool, is_forced: bool, task: str, cloud: _Cloud
 ) -> None:
     """The task is restored only if the server has got no other one."""
     cloud.actions = ['delete', 'create']
-    server = cloud.add()
+    now = datetime.datetime.now(datetime.UTC)
+    server = cloud.add(deleted_at=None if is_forced else now)
     cloud.neglected(deletes_softly=deletes_softly).check()
     assert server.saved == [(task, [None])]
 
