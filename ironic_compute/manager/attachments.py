@@ -2,8 +2,8 @@
 """Attachments of ports and volumes: how long a request waits for a service.
 
 nova-api waits for the answer of a request to attach a port. It does not wait
-for that of a request to attach or detach a volume, which begins only when
-Cinder answers: Nova would end it half-way. The volume would stay "reserved" or
+for that of a request to attach, detach or replace a volume, which begins only
+when Cinder answers: it would end half-way. The volume would stay "reserved" or
 "detaching" for ever, and its user could neither repeat nor undo the request.
 
 Neutron tells Nova once that a port was deleted. If Ironic did not answer then,
@@ -76,6 +76,24 @@ class WaitingAttachments(nova_manager.ComputeManager):
         self._wait_for_cinder(context, instance, volume_id)
         return super().detach_volume(
             context, volume_id, instance, attachment_id
+        )
+
+    def swap_volume(
+        self,
+        context: Any,
+        old_volume_id: Any,
+        new_volume_id: Any,
+        instance: Any,
+        new_attachment_id: Any,
+    ) -> Any:
+        """Refuse to replace a volume when Cinder answers."""
+        self._wait_for_cinder(context, instance, old_volume_id)
+        return super().swap_volume(
+            context,
+            old_volume_id,
+            new_volume_id,
+            instance,
+            new_attachment_id,
         )
 
     @retried(

@@ -42,7 +42,7 @@ def _manager(monkeypatch: pytest.MonkeyPatch, *failures: Exception) -> Any:
     def handle(self: Any, context: Any, *request: Any) -> None:
         self.done.append((request, self.clock.now_s() - begun_s))
 
-    for name in ('attach_volume', 'detach_volume'):
+    for name in ('attach_volume', 'detach_volume', 'swap_volume'):
         monkeypatch.setattr(nova_manager.ComputeManager, name, handle)
     return manager
 
@@ -56,6 +56,21 @@ def test_volume_is_attached_when_cinder_answers(
     manager = _manager(monkeypatch, _AWAY, proxy_error)
     manager.attach_volume(None, instance=_SERVER, bdm=bdm)
     assert manager.done == [((_SERVER, bdm), 20.0)]
+
+
+def test_volume_is_not_replaced_before_cinder_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The refusal frees both volumes in Cinder, or they stay as they are."""
+    manager = _manager(monkeypatch, _AWAY)
+    manager.swap_volume(
+        None,
+        old_volume_id='v1',
+        new_volume_id='v2',
+        instance=_SERVER,
+        new_attachment_id='a2',
+    )
+    assert manager.done == [(('v1', 'v2', _SERVER, 'a2'), 10.0)]
 
 
 @pytest.mark.parametrize(
