@@ -6,6 +6,9 @@ worker has ended meanwhile, the next one gets the message again. Nova's handler
 begins with switching the server off, which would interrupt the rescue, or
 leave the rescued machine off.
 
+A node in rescue boots Ironic's ramdisk, so Glance is not asked for the
+server's image: it may have been deleted since.
+
 If Ironic does not answer, the server is not switched off until it does; for
 the rest of the rescue see ``driver.rescue``.
 
@@ -27,6 +30,12 @@ class RepeatedRescues(nova_manager.ComputeManager):
 
     clock: Clock
     driver: Any
+
+    def _get_rescue_image(
+        self, context: Any, instance: Any, rescue_image_ref: Any = None
+    ) -> Any:
+        """Return what the server's record says of its image."""
+        return instance.image_meta
 
     def _power_off_instance(
         self, context: Any, instance: Any, clean_shutdown: bool = True

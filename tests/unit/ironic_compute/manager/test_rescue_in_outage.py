@@ -74,7 +74,7 @@ class _Manager(
         return {}
 
     _notify_about_instance_usage = _get_instance_block_device_info = nothing
-    _get_rescue_image = _get_image_name = nothing
+    _get_image_name = nothing
 
 
 class _Outage:
@@ -212,3 +212,17 @@ def test_rescue_does_not_wait_if_the_server_has_another_task(
             nova_context.get_admin_context(), server
         )
     assert not bench.ironic.begun
+
+
+def test_rescue_does_not_need_the_image_of_the_server() -> None:
+    """The image may have been deleted since the server was built."""
+
+    class Glance(_Quiet):
+        def get(self, context: Any, image: str, **options: Any) -> Any:
+            raise nova_exception.ImageNotFound(image_id=image)
+
+    manager = _Manager(_bench('active'))
+    manager.image_api = Glance()
+    server = _server(task_state=task_states.RESCUING)
+    manager.rescue_instance(nova_context.get_admin_context(), server)
+    assert server.vm_state == vm_states.RESCUED
