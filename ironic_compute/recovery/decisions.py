@@ -86,6 +86,8 @@ _BY_TASK_STATE: Mapping[str, InterruptedTask] = {
     task_states.IMAGE_UPLOADING: InterruptedTask.CLEAR_TASK,
     task_states.IMAGE_BACKUP: InterruptedTask.CLEAR_TASK,
     task_states.RESIZE_PREP: InterruptedTask.CLEAR_TASK,
+    # Of a live migration, which is refused before a host begins it.
+    task_states.MIGRATING: InterruptedTask.CLEAR_TASK,
     task_states.SHELVING: InterruptedTask.SHELVE,
     task_states.SHELVING_OFFLOADING: InterruptedTask.SHELVE,
     task_states.UNSHELVING: InterruptedTask.CLEAR_TASK,

@@ -20,7 +20,7 @@ from ironic_compute import errors
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.nodes import records
 from ironic_compute.recovery import decisions
-from ironic_compute.recovery.failures import TaskFailures
+from ironic_compute.recovery.failures import TaskFailures, clear_task
 from resource_tracker.node import NodeFacts
 
 LOG = logging.getLogger(__name__)
@@ -86,10 +86,14 @@ class InterruptedDeploys:
         context: Any,
         instance: Any,
         requested_at: datetime.datetime | None,
+        *,
+        is_evacuation: bool = False,
     ) -> None:
         """Wait for a rebuild that Ironic has started, or end the rebuild.
 
         :param requested_at: time of the user's request, by Nova's clock
+        :param is_evacuation: an operator has requested an evacuation since,
+            which has the same task, and is refused: the server stays as it is
         """
         facts = self._client.read_node_of_instance(instance.uuid)
         has_changed = has_node_changed(
@@ -100,6 +104,8 @@ class InterruptedDeploys:
             facts, instance.task_state, has_changed=has_changed
         ):
             self._wait_for_deploy(context, instance, facts.uuid)
+        elif is_evacuation:
+            clear_task(instance)
         else:
             self._failures.fail_task(
                 context,

@@ -228,10 +228,17 @@ class InterruptedTasks:
         }
 
     def _rebuild(self, context: Any, instance: Any) -> None:
-        actions = self._list_actions(instance)
-        rebuilds = (a for a in actions if a.action == instance_actions.REBUILD)
-        requested_at = next((newest.start_time for newest in rebuilds), None)
-        self._deploys.continue_rebuild(context, instance, requested_at)
+        newest = {a.action: a for a in reversed(self._list_actions(instance))}
+        rebuild = newest.get(instance_actions.REBUILD)
+        evacuation = newest.get(instance_actions.EVACUATE)
+        requested_at = rebuild and rebuild.start_time
+        self._deploys.continue_rebuild(
+            context,
+            instance,
+            requested_at,
+            is_evacuation=evacuation is not None
+            and (requested_at is None or evacuation.start_time > requested_at),
+        )
 
     def _shelve(self, context: Any, instance: Any) -> None:
         """Finish the shelving of a server: free its node if needed.

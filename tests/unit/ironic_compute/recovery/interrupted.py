@@ -67,6 +67,7 @@ class ResumesOne(InterruptedTasks):
         self.deploy_fails = self.is_deleted = self.is_away = False
         self.changed_at: str | None = None
         self.ports = ['p1', 'p2']
+        self.requests = [('lock', 9), ('rebuild', 7), ('rebuild', 1)]
         self._server = server
         components: Any = types.SimpleNamespace(
             read_node_of_instance=lambda uuid: node,
@@ -121,9 +122,8 @@ class ResumesOne(InterruptedTasks):
 
     def _list_actions(self, instance: Any) -> list[Any]:
         return [
-            types.SimpleNamespace(action='lock', start_time=at_hour(9)),
-            types.SimpleNamespace(action='rebuild', start_time=at_hour(7)),
-            types.SimpleNamespace(action='rebuild', start_time=at_hour(1)),
+            types.SimpleNamespace(action=action, start_time=at_hour(hour))
+            for action, hour in self.requests
         ]
 
     def _context_of(self, instance: Any) -> Any:

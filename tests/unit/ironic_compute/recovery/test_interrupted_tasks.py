@@ -11,6 +11,7 @@ from nova.compute import power_state, vm_states
 from nova.compute import task_states as tasks
 from oslo_context import context as oslo_context
 
+from ironic_compute.recovery import decisions
 from ironic_compute.recovery.interrupted_tasks import (
     WITHOUT_TASK_EVERY,
     InterruptedTasks,
@@ -329,3 +330,41 @@ def test_thread_has_the_id_of_the_request_that_it_continues() -> None:
     ]
     check_twice(interrupted)
     assert set(found) == {(request_id, request_id)}
+
+
+@pytest.mark.parametrize(
+    ('requests', 'vm_state'),
+    [
+        ([('evacuate', 8), ('rebuild', 7)], vm_states.ACTIVE),
+        ([('lock', 9), ('evacuate', 8)], vm_states.ACTIVE),
+        ([('rebuild', 9), ('evacuate', 8)], vm_states.ERROR),
+    ],
+)
+def test_lost_evacuation_leaves_the_server_as_it_was(
+    requests: list[tuple[str, int]],
+    vm_state: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its request has the task of a rebuild, and would be refused.
+
+    The host that refuses it may wait for Placement before it ends the task.
+    """
+    monkeypatch.setattr(
+        'nova.compute.utils.add_instance_fault_from_exc', lambda *args: None
+    )
+    server = make_server(vm_states.ACTIVE, tasks.REBUILDING)
+    interrupted = ResumesOne(server, make_node('active'))
+    interrupted.requests = requests
+    check_twice(interrupted)
+    assert (server.vm_state, server.task_state) == (vm_state, None)
+
+
+def test_lost_live_migration_leaves_the_server_as_it_was() -> None:
+    """nova-conductor ended before it had refused or sent it."""
+    assert tasks.MIGRATING in decisions.TASK_STATES
+    server = make_server(vm_states.ACTIVE, tasks.MIGRATING)
+    interrupted = ResumesOne(server, make_node('active'))
+    interrupted.check()
+    assert server.task_state == tasks.MIGRATING
+    interrupted.check()
+    assert (server.vm_state, server.task_state) == (vm_states.ACTIVE, None)
