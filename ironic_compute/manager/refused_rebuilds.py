@@ -4,9 +4,10 @@
 nova-api saves the new image in the Instance before it sends the request. If
 the driver reports that the disk was not touched, Nova puts the server back to
 its former state, but leaves the new image in its record. The class here
-restores the image. What else the user changed with the rebuild (name, key,
-user data, …) stays, because no message has the former values; these values
-take effect when the server is rebuilt the next time.
+restores the image, which has no certificates: no node can check them, so no
+server is built with any. What else the user changed with the rebuild (name,
+key, user data, …) stays, because no message has the former values; these
+values take effect when the server is rebuilt the next time.
 """
 
 from collections.abc import Mapping
@@ -96,7 +97,7 @@ def restore_image(
         for key, value in instance.system_metadata.items()
         if not key.startswith(_PREFIX)
     }
-    instance.image_ref = image_ref
+    instance.image_ref, instance.trusted_certs = image_ref, None
     instance.system_metadata = {**others, **image}
     for field, default in _COPIED.items():
         setattr(instance, field, image.get(f'{_PREFIX}{field}', default))

@@ -200,7 +200,7 @@ class UnsupportedOperations:
     volume_api: Any
     reportclient: Any
     driver: Any
-    _instance_update: Method
+    _check_trusted_certs: Method
 
     pause_instance = _refusing('pause_instance')
     suspend_instance = _refusing('suspend_instance')
@@ -291,12 +291,13 @@ class UnsupportedOperations:
     def _find_image_error(
         self, context: Any, instance: Any, image: str
     ) -> Exception | None:
-        """Return why a rebuild has no image; None if it has, or is not due.
+        """Return why a rebuild cannot use its image; None if it can.
 
-        Nova reads the image, too, but if that fails, it leaves a server whose
-        disk is as it was with the new image in its record.
+        Nova finds it out, too, but leaves a server whose disk is as it was in
+        ERROR, with the new image in its record. None if it is not due.
         """
         try:
+            self._check_trusted_certs(instance)
             self._read_image(context, instance, image)
         except Exception as exc:
             is_due = stale_messages.is_due(instance, _REBUILDING, self.clock)

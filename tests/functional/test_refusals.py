@@ -218,6 +218,32 @@ class RefusalsTest(pool.PoolTestCase):
             [], self.cinder.attachment_ids_for_instance(self.server['id'])
         )
 
+    def test_rebuild_with_certificates_is_refused(self) -> None:
+        """No node can check them; the next rebuild without any is done."""
+        image = '76fa36fc-c930-4bf3-8c8a-ea2a2420deb6'
+        former = self.server['image']['id']
+        request = {'imageRef': image}
+        certificates = {'trusted_image_certificates': ['one']}
+        self.action(self.server, 'rebuild', {**request, **certificates})
+        self.until(lambda: 'certificate' in self._told(), 'a sentence')
+        self._assert_has_image(former)
+        self.action(self.server, 'rebuild', request)
+        self._assert_has_image(image)
+
+    def _assert_has_image(self, image: str) -> None:
+        self._wait_for_server_parameter(
+            self.server, {'OS-EXT-STS:task_state': None}
+        )
+        shown = self.api.get_server(self.server['id'])
+        self.assertEqual(
+            ('ACTIVE', image, None),
+            (
+                shown['status'],
+                shown['image']['id'],
+                shown['trusted_image_certificates'],
+            ),
+        )
+
     def test_rescue_without_an_interface_is_refused(self) -> None:
         """A node without a rescue interface is not powered off."""
         self.ironic.rescue_interface = 'no-rescue'

@@ -18,6 +18,7 @@ def test_fields_that_come_from_the_image_are_restored():
         architecture='x86_64',
         vm_mode='hvm',
         display_name='new',
+        trusted_certs=objects.TrustedCerts(ids=['one']),
         system_metadata={
             'image_os_type': 'windows',
             'image_base_image_ref': 'new',
@@ -44,6 +45,7 @@ def test_fields_that_come_from_the_image_are_restored():
         'vm_mode': None,
     }
     assert (instance.image_ref, instance.display_name) == ('former', 'new')
+    assert instance.trusted_certs is None
     assert instance.system_metadata == {
         'image_ramdisk_id': 'ramdisk',
         'image_base_image_ref': 'former',

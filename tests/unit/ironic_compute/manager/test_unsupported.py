@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reasons for unsupported operations are in the manual."""
 
+import functools
 import pathlib
 import re
 import types
@@ -11,6 +12,9 @@ from nova.compute import manager as nova_manager
 
 from ironic_compute.manager import unsupported
 from ironic_compute.manager.unsupported import REASONS, UnsupportedOperations
+from tests.fakes.clock import ManualClock
+
+from ..driver import fake
 
 objects.register_all()
 
@@ -67,6 +71,23 @@ def test_rebuild_without_a_boot_volume_reaches_nova(by_position, monkeypatch):
     else:
         manager.rebuild_instance(None, None, **values)
         assert rebuilt == [values]
+
+
+@pytest.mark.parametrize('certs', [None, ['one']])
+def test_rebuild_with_certificates_is_not_begun(certs):
+    """Nova would put the server to ERROR, with its disk as it was."""
+    manager = object.__new__(nova_manager.ComputeManager)
+    found = functools.partial(UnsupportedOperations._find_image_error, manager)
+    manager._read_image = lambda *args: None
+    manager.clock = ManualClock()
+    manager.driver = types.SimpleNamespace(capabilities={})
+    server = fake.unsaved_server(
+        image_ref='new',
+        task_state='rebuilding',
+        trusted_certs=certs and objects.TrustedCerts(ids=certs),
+    )
+    error = found(None, server, 'new')
+    assert ('certificate' in str(error)) is bool(certs), error
 
 
 def test_refused_rebuild_of_a_volume_saves_only_over_its_own_task():
