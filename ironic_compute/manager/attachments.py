@@ -6,6 +6,10 @@ for that of a request to attach, detach or replace a volume, which begins only
 when Cinder answers: it would end half-way. The volume would stay "reserved" or
 "detaching" for ever, and its user could neither repeat nor undo the request.
 
+``nova-manage volume_attachment refresh`` would export a volume to a controller
+in place of the node, and have the volume target of the node deleted: the
+server could not boot any more. It is refused.
+
 Neutron tells Nova once that a port was deleted. If Ironic did not answer then,
 the node would keep the port, and might have no card left for another one.
 
@@ -15,6 +19,8 @@ Importing this module imports Nova's manager; see ``compute_manager``.
 from typing import Any
 
 import nova.conf
+import oslo_messaging
+from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
 
 from hashring.clock import Clock
@@ -23,6 +29,12 @@ from ironic_compute.manager.retries import after, has_no_answer, retried
 from ironic_compute.paths.repeated_requests import waiting_at_most
 
 CONF = nova.conf.CONF
+
+_NO_REFRESH = (
+    'A volume of a bare metal server is exported to its node, and to no '
+    'compute host; to connect it anew, detach and attach it, or shelve and '
+    'unshelve a server whose root disk is a volume'
+)
 
 
 class WaitingAttachments(nova_manager.ComputeManager):
@@ -95,6 +107,13 @@ class WaitingAttachments(nova_manager.ComputeManager):
             instance,
             new_attachment_id,
         )
+
+    @oslo_messaging.expected_exceptions(  # type: ignore[untyped-decorator]
+        nova_exception.InvalidInput
+    )
+    def remove_volume_connection(self, *args: Any, **kwargs: Any) -> None:
+        """Refuse a new connection; nova-manage waits, and undoes its part."""
+        raise nova_exception.InvalidInput(reason=_NO_REFRESH)
 
     @retried(
         'A volume of server %(server)s is attached or detached when Cinder '

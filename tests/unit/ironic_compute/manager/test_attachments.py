@@ -4,6 +4,7 @@
 import types
 from typing import Any
 
+import oslo_messaging
 import pytest
 from cinderclient import exceptions as cinder_exceptions
 from nova import exception as nova_exception
@@ -42,7 +43,12 @@ def _manager(monkeypatch: pytest.MonkeyPatch, *failures: Exception) -> Any:
     def handle(self: Any, context: Any, *request: Any) -> None:
         self.done.append((request, self.clock.now_s() - begun_s))
 
-    for name in ('attach_volume', 'detach_volume', 'swap_volume'):
+    for name in (
+        'attach_volume',
+        'detach_volume',
+        'swap_volume',
+        'remove_volume_connection',
+    ):
         monkeypatch.setattr(nova_manager.ComputeManager, name, handle)
     return manager
 
@@ -56,6 +62,17 @@ def test_volume_is_attached_when_cinder_answers(
     manager = _manager(monkeypatch, _AWAY, proxy_error)
     manager.attach_volume(None, instance=_SERVER, bdm=bdm)
     assert manager.done == [((_SERVER, bdm), 20.0)]
+
+
+def test_volume_is_not_exported_to_a_controller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova would have Ironic forget the volume from which the node boots."""
+    manager = _manager(monkeypatch)
+    with pytest.raises(oslo_messaging.ExpectedException) as refused:
+        manager.remove_volume_connection(None, 'v1', _SERVER, True)
+    assert 'exported to its node' in str(refused.value.exc_info[1])
+    assert not manager.done
 
 
 def test_volume_is_not_replaced_before_cinder_answers(
