@@ -358,6 +358,8 @@ class Assignment:
     def _advance(
         self, hold: Hold, now_s: float, in_force: bool
     ) -> Iterator[events.Effect]:
+        if hold.phase in WITH_WORKER:
+            hold.forgive(now_s)  # However this tenure will end.
         if hold.phase in CERTAIN and self._is_lock_lost(hold):
             yield from self._kill(hold, Signal.LOST, events.Why.FORGOTTEN)
         if hold.phase in CERTAIN and self._is_half_alive:

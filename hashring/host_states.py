@@ -172,10 +172,14 @@ class Hold:
         since_s = self.serves_since_s
         return since_s is not None and now_s - since_s > HEALTHY_AFTER_S
 
-    def record_death(self, now_s: float) -> None:
-        """Count a worker that ended without a stop request; delay the next."""
+    def forgive(self, now_s: float) -> None:
+        """Forget earlier deaths if the worker has served long enough."""
         if self.is_healthy(now_s):
             self.deaths_count = 0
+
+    def record_death(self, now_s: float) -> None:
+        """Count a worker that ended without a stop request; delay the next."""
+        self.forgive(now_s)
         self.deaths_count += 1
         self.hold_off_until_s = now_s + hold_off_s(self.deaths_count)
         self.retry_at_s = self.hold_off_until_s

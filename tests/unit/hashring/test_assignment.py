@@ -97,6 +97,43 @@ def test_start_that_takes_long_is_no_healthy_tenure(
         serving.handle(events.LockGranted(C1, tried.ticket), now_s)
 
 
+def test_deaths_before_a_long_tenure_do_not_count(
+    serving: Assignment,
+) -> None:
+    """However that tenure ended: here, its lock was lost."""
+    status = events.LeaseStatus(1e6, 1, View((ME,)))
+    now_s = 0.0
+    for _ in range(2):
+        (release,) = serving.handle(WorkerExited(C1, 1), now_s)
+        now_s = serve_again(serving, release, status, now_s)
+    serving.handle(WorkerServing(C1, 0), now_s)
+    now_s += 3600.0
+    lost = events.LeaseStatus(1e6, 1, View((ME,)), frozenset({C1}), now_s)
+    _, release = serving.handle(lost, now_s)
+    now_s = serve_again(serving, release, status, now_s)
+    (release,) = serving.handle(WorkerExited(C1, 1), now_s)
+    assert serving.wants_home(now_s)
+    serve_again(serving, release, status, now_s)
+    assert serving.holds_home()
+
+
+def serve_again(
+    assignment: Assignment,
+    release: events.Effect,
+    status: events.LeaseStatus,
+    now_s: float,
+) -> float:
+    """Release the home host, and begin a new tenure of it; return when."""
+    assert isinstance(release, events.Release)
+    released = events.LockReleased(C1, release.ticket)
+    tried = assignment.handle(released, now_s)
+    now_s += 2.0
+    tried += assignment.handle(status, now_s)
+    assert isinstance(tried[0], events.TryLock)
+    assignment.handle(events.LockGranted(C1, tried[0].ticket), now_s)
+    return now_s
+
+
 def test_agent_is_finished_when_all_is_released(serving: Assignment) -> None:
     """A leaving agent is finished once its lock is released."""
     (stop,) = serving.handle(events.Leave(restarting=False), 1.0)
