@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adapter: what `hashring.membership` needs and tooz has no call for.
 
-This one needs nothing beside tooz; it serves folders. `etcd`, `memcached`,
-`redis` and `zookeeper` have adapters of their own. An adapter belongs to one
+This one needs nothing beside tooz. `etcd`, `folder`, `memcached`, `redis` and
+`zookeeper` have adapters of their own. An adapter belongs to one
 `Membership`, which translates its errors; its methods may raise any.
 """
 
@@ -55,6 +55,10 @@ class Adapter:
             before it has joined
         """
         self._driver.heartbeat()
+
+    def publish(self, group: bytes, record: Mapping[str, Any]) -> None:
+        """Replace the published record of this agent."""
+        self._driver.update_capabilities(group, record).get()
 
     def note_refused(self, lock: Any) -> None:
         """Take note of a lock request that was not granted."""

@@ -8,9 +8,10 @@ result costs one refused lock request.
 
 Every agent computes the same order of candidates from the same member list;
 the k-th candidate (0 is the first) waits k + 1 steps. Even the first one
-waits, because a member of a file backend leaves the list for an instant when
-it changes its capabilities. Durations count from the moment at which this
-agent first saw a change, so that no other machine's clock matters.
+waits, because an agent of an older release leaves the list of a file backend
+for an instant when it changes its capabilities. Durations count from the
+moment at which this agent first saw a change, so that no other machine's clock
+matters.
 """
 
 import dataclasses

@@ -278,8 +278,9 @@ class HeartbeatThread:
     def _may_keep_former(self, me: Member) -> bool:
         """Return whether the lease may be renewed with the former record.
 
-        An etcd without space refuses all records, and renews all leases. But
-        no other agent must leave a host to this one that it does not serve.
+        An etcd without space refuses all records, and renews all leases; so
+        does a folder on a full disk. But no other agent must leave a host to
+        this one that it does not serve.
         """
         former = self._published
         return (

@@ -23,7 +23,6 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import tooz
 from oslo_log import log as logging
 from tooz import coordination, locking
 
@@ -31,6 +30,7 @@ from hashring import backend as backends
 from hashring import errors, failures, zookeeper
 from hashring.adapter import Adapter
 from hashring.etcd import EtcdAdapter
+from hashring.folder import FolderAdapter
 from hashring.group import Boot, LockToken, Member, MemberState
 from hashring.memcached import MemcachedAdapter
 from hashring.meter import BackendMeter, NoMeter
@@ -43,6 +43,7 @@ LOG = logging.getLogger(__name__)
 _ADAPTERS: Mapping[str, type[Adapter]] = {
     'etcd3+http': EtcdAdapter,
     'etcd3+https': EtcdAdapter,
+    'file': FolderAdapter,
     'memcached': MemcachedAdapter,
     'redis': RedisAdapter,
     'zookeeper': ZooKeeperAdapter,
@@ -210,12 +211,7 @@ class Membership:
 
     def publish(self, me: Member) -> None:
         with self._request('publish'):
-            try:
-                self._driver.update_capabilities(
-                    self._group, me.capabilities()
-                ).get()
-            except tooz.NotImplemented:  # tooz's file driver has no update.
-                self.join(me)
+            self._adapter.publish(self._group, me.capabilities())
         self._record = me.capabilities()
 
     def heartbeat(self) -> None:

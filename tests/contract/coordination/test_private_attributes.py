@@ -131,6 +131,16 @@ PRIVATE = [
         'hashring/memcached.py',
         lambda: _driver('memcached://127.0.0.1:1'),
     ),
+    *(
+        Private(
+            'tooz',
+            name,
+            'hashring/folder.py',
+            lambda: _driver('file:///nowhere'),
+            lambda value: callable(value) or isinstance(value, str),
+        )
+        for name in ('_group_dir', '_make_filesystem_safe', '_safe_member_id')
+    ),
     Private('tooz', '_make_client', 'hashring/redis.py', _redis),
     Private(
         'tooz',

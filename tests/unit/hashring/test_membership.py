@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Membership over tooz, with the file driver: no server is needed."""
 
+import contextlib
 import dataclasses
 import pathlib
+import resource
+import signal
 import socket
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from hashring import errors
+from hashring.clock import SystemClock
 from hashring.group import Boot, Member, MemberState
+from hashring.heartbeat import HeartbeatThread
 from hashring.membership import (
     Membership,
     group_id,
@@ -17,6 +23,8 @@ from hashring.membership import (
     new_boot,
     read_pools,
 )
+from hashring.opts import Timing
+from hashring.paths import Path
 from hashring.ring import Host
 
 C1 = Host('c1')
@@ -54,6 +62,39 @@ def test_pools_are_read_again_after_a_loss_of_power(
     assert group.other_groups() == {}
     url = f'file://{tmp_path}'
     assert read_pools(url, term_s=15.0) == {'pool': (me,)}
+
+
+def test_lease_is_renewed_on_a_full_disk(tmp_path: pathlib.Path) -> None:
+    """The former record stays, and others can read it."""
+    group, me = joined(tmp_path, 'b1')
+    thread = HeartbeatThread(group, me, Timing(), SystemClock())
+    for _ in range(2):
+        thread.beat()
+    before = thread.state()
+    changed = dataclasses.replace(me, failing_paths=(Path('Ironic'),))
+    thread.set_member(changed, before.lease.epoch)
+    with full_disk():
+        thread.beat()
+    state = thread.state()
+    assert state.lease.deadline_s > before.lease.deadline_s
+    assert state.view.members == (me,)
+    assert 'publish: [Errno' in (state.failure or '')
+    thread.beat()
+    assert thread.state().failure is None
+    assert thread.state().view.members == (changed,)
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """Let this process make and delete files, but write nothing to any."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_an_unwritable_folder_is_refused_at_once(
