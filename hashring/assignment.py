@@ -375,8 +375,8 @@ class Assignment:
             yield self._release(hold, hold.ends_why, again=True)
 
     def _is_lock_lost(self, hold: Hold) -> bool:
-        # If the lost locks were read before this lock was granted, the entry
-        # of the host in them is about an earlier lock.
+        # If this lock was granted after the read of the locks had begun, the
+        # entry of the host in the lost ones may be about an earlier lock.
         status = self._lease_status
         return (
             hold.host in status.lost and hold.granted_at_s <= status.read_at_s

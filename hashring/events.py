@@ -47,7 +47,8 @@ class LeaseStatus:
     lost: frozenset[Host] = frozenset()
     """The hosts whose lock this agent no longer has in the backend."""
     read_at_s: float = 0.0
-    """When `lost` was read (CLOCK_BOOTTIME)."""
+    """When the first lock was about to be read for `lost`
+    (CLOCK_BOOTTIME)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class HeartbeatState:
     requested_at_s: float = 0.0
     """When the member list of `view` was requested (CLOCK_BOOTTIME)."""
     read_at_s: float = 0.0
-    """When `view` and `lost` had been read (CLOCK_BOOTTIME)."""
+    """When `view` had been read, and `lost` had not (CLOCK_BOOTTIME)."""
     verdict: Verdict | None = None
     failure: str | None = None
     """The error of the last heartbeat; None if it succeeded."""
@@ -294,6 +294,7 @@ class HeartbeatThread:
         sent_s = self._clock.now_s()
         self._group.heartbeat()
         members = self._group.members()
+        read_at_s = self._clock.now_s()
         lost = self._group.lost_locks()
         returned_s = self._clock.now_s()
         mine = [m for m in members if m.boot == self._group.boot]
@@ -310,7 +311,7 @@ class HeartbeatThread:
             view=View(members),
             lost=lost,
             requested_at_s=sent_s,
-            read_at_s=returned_s,
+            read_at_s=read_at_s,
             verdict=verdict,
             failure=None,
         )

@@ -28,6 +28,8 @@ class Scene:
         self.clock = ManualClock()
         self.service = Service(self.clock.now_s, 15.0, CACHE)
         self.slow_s = 0.0
+        # How long the locks are read.
+        self.locks_s = 0.0
         self.broken: Exception | None = None
         # The errors of two kinds of requests alone.
         self.refused: Exception | None = None
@@ -52,6 +54,8 @@ class Scene:
                 raise errors.BackendUnavailable('reset')
         if where == 'after heartbeat':
             self.clock.advance(self.slow_s)
+        if where == 'before lost':
+            self.clock.advance(self.locks_s)
 
     def beat(self, after_s: float = 3.0) -> None:
         self._reconnects_count = self.group.reconnects_count
@@ -159,6 +163,16 @@ def test_a_slow_heartbeat_does_not_count(scene: Scene) -> None:
     scene.slow_s = 0.0
     scene.beat(0.1)
     assert scene.held()
+
+
+def test_lock_granted_while_others_are_read_is_not_lost(scene: Scene) -> None:
+    """What was read may be about the lock that was released before it."""
+    scene.beat()
+    scene.locks_s = 1.0
+    scene.beat()
+    granted_s = scene.clock.now_s() - 0.5
+    state = scene.heartbeat_thread.state()
+    assert state.requested_at_s <= state.read_at_s < granted_s
 
 
 def test_lost_locks_are_reported(scene: Scene) -> None:
