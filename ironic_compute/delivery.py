@@ -93,13 +93,15 @@ class Deliveries:
     """The messages that this process works on; any thread may call.
 
     RabbitMQ delivers a message a second time to this process if the
-    connection was lost before the acknowledgement arrived.
+    connection was lost before the acknowledgement arrived. It has the message
+    twice if its sender lost the connection and sent it again.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # How to acknowledge the newest delivery of each message at work.
-        self._at_work: dict[str, Callable[[], None]] = {}
+        # The newest delivery of each message at work: how to acknowledge it,
+        # and the channel that it came on.
+        self._at_work: dict[str, tuple[Callable[[], None], object]] = {}
         self._redelivered: set[str] = set()
         self._done: collections.OrderedDict[str, None] = (
             collections.OrderedDict()
@@ -110,21 +112,29 @@ class Deliveries:
         message_id: str,
         send_ack: Callable[[], None],
         is_redelivered: bool = False,
+        channel: object = None,
     ) -> bool:
         """Enter a delivery; return whether the message must be handled.
 
         :param message_id: the id that the sender gave to the message
         :param send_ack: acknowledges this delivery; must not block
         :param is_redelivered: what RabbitMQ says of this delivery
+        :param channel: the channel that it came on; None if that is unknown.
+            A second one on the same channel is a copy that the sender has
+            sent: RabbitMQ still has the first one, and keeps both until both
+            are acknowledged.
         """
         with self._lock:
+            _, former = self._at_work.get(message_id, (None, None))
+            is_same = channel is not None and channel is former
             is_done = message_id in self._done
             is_new = not is_done and message_id not in self._at_work
-            if not is_done:
-                self._at_work[message_id] = send_ack
+            is_needless = is_done or is_same
+            if not is_needless:
+                self._at_work[message_id] = send_ack, channel
             if is_new and is_redelivered:
                 self._redelivered.add(message_id)
-        if is_done:
+        if is_needless:
             send_ack()
         return is_new
 
@@ -138,7 +148,7 @@ class Deliveries:
 
     def _finish(self, message_id: str) -> None:
         with self._lock:
-            send_ack = self._at_work.pop(message_id, None)
+            send_ack, _ = self._at_work.pop(message_id, (None, None))
             self._redelivered.discard(message_id)
             self._done[message_id] = None
             if len(self._done) > _DONE_MAX:

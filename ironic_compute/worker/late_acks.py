@@ -72,7 +72,12 @@ def _replace_callbacks(listener: Any, deliveries: Deliveries) -> None:
         send_ack = functools.partial(
             do_later, functools.partial(_ack, message)
         )
-        if deliveries.receive(message_id, send_ack, _is_redelivered(message)):
+        if deliveries.receive(
+            message_id,
+            send_ack,
+            _is_redelivered(message),
+            channel=_channel_of(message),
+        ):
             # Without the method of RpcAMQPListener, which acknowledges.
             amqpdriver.AMQPListener.__call__(listener, message)
 
@@ -88,6 +93,11 @@ def _is_redelivered(message: Any) -> bool:
     raw = getattr(message, '_raw_message', None)
     facts = getattr(raw, 'delivery_info', None) or {}
     return bool(facts.get('redelivered', True))
+
+
+def _channel_of(message: Any) -> object:
+    raw = getattr(message, '_raw_message', None)
+    return getattr(raw, 'channel', None)
 
 
 def _ack(message: Any) -> None:

@@ -82,6 +82,20 @@ def test_second_delivery_during_the_work_is_acknowledged_instead(
     assert acks.sent == ['second']
 
 
+def test_copy_of_a_message_at_work_is_acknowledged_at_once(
+    acks: _Acks,
+) -> None:
+    """The channel of the first one is open, so RabbitMQ keeps that, too."""
+    deliveries = Deliveries()
+    assert deliveries.receive('m1', acks.of('first'), channel='one')
+    assert not deliveries.receive('m1', acks.of('copy'), channel='one')
+    assert acks.sent == ['copy']
+    message = deliveries.find('m1')
+    assert message is not None
+    message.acknowledge()
+    assert acks.sent == ['copy', 'first']
+
+
 def test_second_delivery_after_the_work_is_acknowledged_at_once(
     acks: _Acks,
 ) -> None:

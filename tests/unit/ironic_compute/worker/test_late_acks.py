@@ -9,6 +9,7 @@ from typing import Any
 import oslo_messaging
 import pytest
 from oslo_config import cfg
+from oslo_messaging._drivers import impl_rabbit
 
 from hashring.clock import SystemClock
 from ironic_compute import delivery
@@ -106,6 +107,30 @@ def test_kept_cast_is_acknowledged_by_the_work_that_keeps_it(
     assert broker.count_unacknowledged() == 1
     broker.endpoint.kept[0].acknowledge()
     _wait(lambda: broker.count_unacknowledged() == 0)
+
+
+def test_cast_that_was_sent_twice_does_not_stay_unacknowledged(
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next worker would handle the first one again, minutes later.
+
+    oslo.messaging sends a message again if it has lost the connection before
+    the broker confirmed it.
+    """
+    publish = impl_rabbit.Connection._publish
+
+    def publish_twice(self: Any, *args: Any) -> None:
+        publish(self, *args)
+        publish(self, *args)
+
+    monkeypatch.setattr(impl_rabbit.Connection, '_publish', publish_twice)
+    broker.client.cast({}, 'work', name='one')
+    _wait(lambda: broker.endpoint.begun == ['one'])
+    SystemClock().sleep(0.3)
+    assert broker.count_unacknowledged() == 1
+    broker.endpoint.may_end.set()
+    _wait(lambda: broker.count_unacknowledged() == 0)
+    assert broker.endpoint.begun == ['one']
 
 
 def test_call_is_acknowledged_when_it_is_received(broker: _Broker) -> None:
