@@ -39,6 +39,7 @@ from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.manager import request_context
 from ironic_compute.manager.forwarding import HOPS, next_hop
+from ironic_compute.manager.retries import retry, while_kept
 from ironic_compute.manager.stale_messages import read_until_answered
 from resource_tracker.node import NodeId
 
@@ -201,7 +202,7 @@ class MessageForwarder:
         for host, servers in hosts.items():
             part = {**message, 'args': select_servers(args, servers)}
             try:
-                answer = _forward(incoming, part, host, topic)
+                answer = _forward(incoming, part, host, topic, self._clock)
             except oslo_messaging.MessageUndeliverable:
                 rest |= servers
                 _log_undeliverable(message, servers, host)
@@ -250,11 +251,17 @@ class MessageForwarder:
 
 
 def _forward(
-    incoming: Any, message: Mapping[str, Any], host: Host, topic: str
+    incoming: Any,
+    message: Mapping[str, Any],
+    host: Host,
+    topic: str,
+    clock: Clock,
 ) -> Any:
     """Send a message on; return the answer of a call.
 
-    Blocks until RabbitMQ has the message, however long RabbitMQ is away.
+    Blocks until RabbitMQ has the message, however long RabbitMQ is away. A
+    cast is sent again after any error, too: a RabbitMQ that begins to answer
+    may refuse it, and it would be lost.
 
     :raises oslo_messaging.MessageUndeliverable: the host has no queue
     :raises oslo_messaging.ExpectedException: the error that a call has raised
@@ -283,9 +290,24 @@ def _forward(
         },
     )
     if not _is_call(incoming):
-        return client.cast(context, message['method'], **message['args'])
+        return retry(
+            lambda: client.cast(context, message['method'], **message['args']),
+            clock,
+            _is_refused,
+            lambda exc: LOG.warning(
+                'A message %(name)s for host %(host)s is forwarded when '
+                'RabbitMQ takes it: %(error)s',
+                {'name': message['method'], 'host': host, 'error': exc},
+            ),
+        )
     with _heartbeats(incoming), _errors_of_call():
         return client.call(context, message['method'], **message['args'])
+
+
+def _is_refused(exc: Exception) -> bool:
+    """Return whether to send a cast again, which RabbitMQ has not taken."""
+    is_undeliverable = isinstance(exc, oslo_messaging.MessageUndeliverable)
+    return while_kept(exc) and not is_undeliverable
 
 
 def _uuids(args: Mapping[str, Any]) -> str:

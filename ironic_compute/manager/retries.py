@@ -32,9 +32,12 @@ _Result = TypeVar('_Result')
 _Errors = Callable[[Exception], bool]
 
 # The errors that show that nova-conductor could do nothing. It answers with a
-# RemoteError if it has no database: a refusal has a class of Nova's.
+# RemoteError if it has no database: a refusal has a class of Nova's. The
+# second error comes from a RabbitMQ that refuses a connection while it starts:
+# oslo.messaging waits for one that is away, and gives up at once at this one.
 NO_ANSWER_OF_NOVA: tuple[type[Exception], ...] = (
     oslo_messaging.MessagingTimeout,
+    oslo_messaging.MessageDeliveryFailure,
     oslo_messaging.RemoteError,
 )
 # The errors that show that a service did not answer.

@@ -53,7 +53,8 @@ _TRIES_COUNT = 3
 _REPEATED_WRITES = ('save', 'delete', 'destroy', 'event_')
 # An error of nova-conductor whose database is away, as it is for seconds when
 # another server of it takes over. A write is repeated for as long as that may
-# last; an error would undo a deploy that has ended well.
+# last; an error would undo a deploy that has ended well. A RabbitMQ that has
+# just been started may refuse all requests for as long.
 _AWAY = frozenset({'CantStartEngineError', 'DBConnectionError'})
 _AWAY_PAUSE_S, _AWAY_LIMIT_S = 3.0, 60.0
 _EXEMPT = frozenset({'Service', 'ComputeNode'})
@@ -173,6 +174,8 @@ class GatedConductor(rpcapi.ConductorAPI):
 
         :raises oslo_messaging.MessagingTimeout: no try had an answer
         :raises oslo_messaging.RemoteError: the database stayed away
+        :raises oslo_messaging.MessageDeliveryFailure: RabbitMQ has refused
+            the request, and has gone on to do so
         """
         is_safe = name not in _EXEMPT and method.startswith(
             (*_READS, *_REPEATED_WRITES)
@@ -188,9 +191,9 @@ class GatedConductor(rpcapi.ConductorAPI):
                 if not left_count:
                     raise
                 left_count -= 1
-            except oslo_messaging.RemoteError as exc:
+            except oslo_messaging.MessagingException as exc:
                 is_over = self._clock.now_s() >= ends_s
-                if is_over or exc.exc_type not in _AWAY:
+                if is_over or not _is_away(exc):
                     raise
                 self._clock.sleep(_AWAY_PAUSE_S)
 
@@ -204,6 +207,13 @@ def _is_report(record: Any, method: str) -> bool:
     if record.obj_name() != 'Service' or method != 'save':
         return False
     return bool(record.obj_what_changed() == {'report_count'})
+
+
+def _is_away(exc: oslo_messaging.MessagingException) -> bool:
+    """Return whether the database is away, or RabbitMQ takes no request."""
+    if isinstance(exc, oslo_messaging.RemoteError):
+        return exc.exc_type in _AWAY
+    return isinstance(exc, oslo_messaging.MessageDeliveryFailure)
 
 
 def gate_placement(client: Any, gate: Gate, traffic: Traffic) -> None:

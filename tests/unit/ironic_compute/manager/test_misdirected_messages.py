@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
+import amqp.exceptions
 import nova.conf
 import oslo_messaging
 import pytest
@@ -400,6 +401,36 @@ def test_cast_is_acknowledged_when_the_broker_has_the_forwarded_one(
     may_send.set()
     _wait(lambda: len(hosts.there.messages) == 1)
     _wait(lambda: not hosts.deliveries._at_work)
+
+
+def test_cast_is_forwarded_again_if_the_broker_has_refused_it(
+    hosts: _Hosts,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A broker that has just been started may have no virtual host yet.
+
+    oslo.messaging repeats nothing then, and the message was lost.
+    """
+    hosts.records.put('c2')
+    refusals: list[Exception] = [
+        oslo_messaging.MessageDeliveryFailure('(541) vhost is down'),
+        amqp.exceptions.NotAllowed('vhost not found'),
+    ]
+    transport: Any = nova_rpc.TRANSPORT
+    send = transport._send
+
+    def refuse_or_send(target: Any, *args: Any, **options: Any) -> Any:
+        if target.server == 'c2' and refusals:
+            raise refusals.pop()
+        return send(target, *args, **options)
+
+    monkeypatch.setattr(transport, '_send', refuse_or_send)
+    hosts.rpc.stop_instance(_context(), _server())
+    _wait(lambda: len(hosts.there.messages) == 1)
+    _wait(lambda: not hosts.deliveries._at_work)
+    assert not hosts.here.messages
+    assert caplog.text.count('is forwarded when RabbitMQ takes it') == 2
 
 
 # The records of a node with a server

@@ -96,6 +96,7 @@ def test_stale_shelving_and_unshelving_are_dropped(
     'error',
     [
         oslo_messaging.MessagingTimeout('no answer'),
+        oslo_messaging.MessageDeliveryFailure('(541) vhost is down'),
         oslo_messaging.RemoteError('DBConnectionError'),
     ],
 )

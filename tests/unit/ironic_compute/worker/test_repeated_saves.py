@@ -23,16 +23,25 @@ from tests.fakes.clock import ManualClock
 _UUID = '0b5d6a4e-5b0b-4ec3-9d0c-0c6a1d3a6c11'
 
 
+_NO_DATABASE = oslo_messaging.RemoteError('DBConnectionError', 'gone')
+
+
 class _Conductor(GatedConductor):
     """nova-conductor with one Instance, which refuses each save.
 
     :param row: the task of the Instance in the database
     :param away_s: seconds from now for which the database is away
+    :param away: the error meanwhile
     """
 
     def __init__(
-        self, row: str | None, timeouts_count: int = 0, away_s: float = 0.0
+        self,
+        row: str | None,
+        timeouts_count: int = 0,
+        away_s: float = 0.0,
+        away: Exception = _NO_DATABASE,
     ) -> None:
+        self._away = away
         clock: Clock = ManualClock()
         self._clock, self._back_s = clock, clock.now_s() + away_s
         self._gate = LeaseGate(clock, clock.now_s() + 600.0)
@@ -52,7 +61,7 @@ class _Conductor(GatedConductor):
                 self._timeouts_count -= 1
                 raise oslo_messaging.MessagingTimeout
             if self._clock.now_s() < self._back_s:
-                raise oslo_messaging.RemoteError('DBConnectionError', 'gone')
+                raise self._away
             raise nova_exception.UnexpectedTaskStateError(
                 instance_uuid=_UUID, expected={}, actual={}
             )
@@ -65,13 +74,14 @@ def _save(
     task: str | None = None,
     timeouts_count: int = 0,
     away_s: float = 0.0,
+    away: Exception = _NO_DATABASE,
 ) -> Any:
     """Save a server with another task than it had before."""
     objects.register_all()
     monkeypatch.setattr(
         objects_base.NovaObject,
         'indirection_api',
-        _Conductor(row, timeouts_count, away_s),
+        _Conductor(row, timeouts_count, away_s, away),
     )
     context = nova_context.get_admin_context()
     instance = objects.Instance(context, uuid=_UUID)
@@ -122,6 +132,17 @@ def test_save_waits_for_the_database(
     """Another of its servers takes over, which may have had the save."""
     instance = _save(None, monkeypatch, away_s=30.0)
     assert not instance.obj_get_changes()
+
+
+def test_save_waits_for_a_broker_that_refuses_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that has just been started; the build went to ERROR."""
+    refusal = oslo_messaging.MessageDeliveryFailure('(541) vhost is down')
+    instance = _save(None, monkeypatch, away_s=30.0, away=refusal)
+    assert not instance.obj_get_changes()
+    with pytest.raises(oslo_messaging.MessageDeliveryFailure):
+        _save(None, monkeypatch, away_s=100.0, away=refusal)
 
 
 def test_save_fails_if_the_database_stays_away(
