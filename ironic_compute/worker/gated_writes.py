@@ -21,6 +21,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import amqp.exceptions
 import oslo_messaging
 from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception as nova_exception
@@ -186,7 +187,7 @@ class GatedConductor(rpcapi.ConductorAPI):
         while True:
             self._wait(name, method)
             try:
-                return self._traffic.call(send)
+                return self._traffic.call(lambda: _send_or_fail(send))
             except oslo_messaging.MessagingTimeout:
                 if not left_count:
                     raise
@@ -207,6 +208,20 @@ def _is_report(record: Any, method: str) -> bool:
     if record.obj_name() != 'Service' or method != 'save':
         return False
     return bool(record.obj_what_changed() == {'report_count'})
+
+
+def _send_or_fail(send: Callable[[], Any]) -> Any:
+    """Send a request; if RabbitMQ refuses it, raise one kind of error only.
+
+    oslo.messaging raises amqp's errors as they are if there was no connection
+    yet.
+
+    :raises oslo_messaging.MessageDeliveryFailure: RabbitMQ has refused it
+    """
+    try:
+        return send()
+    except amqp.exceptions.AMQPError as exc:
+        raise oslo_messaging.MessageDeliveryFailure(str(exc)) from exc
 
 
 def _is_away(exc: oslo_messaging.MessagingException) -> bool:

@@ -4,6 +4,7 @@
 import contextlib
 from typing import Any
 
+import amqp.exceptions
 import oslo_messaging
 import pytest
 from nova import context as nova_context
@@ -134,11 +135,20 @@ def test_save_waits_for_the_database(
     assert not instance.obj_get_changes()
 
 
+@pytest.mark.parametrize(
+    'refusal',
+    [
+        oslo_messaging.MessageDeliveryFailure('(541) vhost is down'),
+        amqp.exceptions.InternalError('vhost is down'),
+    ],
+)
 def test_save_waits_for_a_broker_that_refuses_it(
-    monkeypatch: pytest.MonkeyPatch,
+    refusal: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that has just been started; the build went to ERROR."""
-    refusal = oslo_messaging.MessageDeliveryFailure('(541) vhost is down')
+    """A broker that has just been started; the build went to ERROR.
+
+    The second error is that of a new connection.
+    """
     instance = _save(None, monkeypatch, away_s=30.0, away=refusal)
     assert not instance.obj_get_changes()
     with pytest.raises(oslo_messaging.MessageDeliveryFailure):
