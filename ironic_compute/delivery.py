@@ -138,6 +138,10 @@ class Deliveries:
             send_ack()
         return is_new
 
+    def count(self) -> int:
+        """Return how many messages are at work."""
+        return len(self._at_work)
+
     def find(self, message_id: str | None) -> Delivery | None:
         """Return the delivery of a message at work; None if there is none."""
         if message_id is None or message_id not in self._at_work:

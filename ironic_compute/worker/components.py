@@ -54,6 +54,7 @@ from ironic_compute.pool.host_mappings import HostMappings
 from ironic_compute.pool.service_watcher import ServiceWatcher
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
+from ironic_compute.worker import executors
 from ironic_compute.worker.rpc_gating import RpcGating
 from resource_tracker.claims import ClaimBook
 from resource_tracker.node import NodeId
@@ -151,7 +152,11 @@ class Components:
         self._tenure, self._hooks = tenure, hooks
         self.gate, self.clock = tenure.gate, tenure.clock
         self.pool = tenure.pool
-        self.rpc_gating = RpcGating(tenure.gate, hooks.exit_process)
+        self.rpc_gating = RpcGating(
+            tenure.gate,
+            hooks.exit_process,
+            limit_count=executors.count_messages_at_once(CONF),
+        )
         self.claims = ClaimBook()
         self.compute_nodes = ComputeNodes(tenure.gate, tenure.clock)
         mappings = HostMappings(

@@ -23,9 +23,12 @@ LOG = logging.getLogger(__name__)
 
 AMPLE_COUNT = 1000
 
-_WHAT: Mapping[str, str] = {
-    'executor_thread_pool_size': 'requests of any kind',
-    'max_concurrent_builds': 'builds',
+_RABBIT = 'oslo_messaging_rabbit'
+# The group and name of each option -> what it limits.
+_WHAT: Mapping[tuple[str, str], str] = {
+    ('DEFAULT', 'executor_thread_pool_size'): 'requests of any kind',
+    ('DEFAULT', 'max_concurrent_builds'): 'builds',
+    (_RABBIT, 'rabbit_qos_prefetch_count'): 'requests of any kind',
 }
 
 
@@ -88,18 +91,34 @@ def make_build_executor(conf: Any) -> futurist.ThreadPoolExecutor:
     )
 
 
+def count_messages_at_once(conf: Any) -> int:
+    """Return how many messages a worker handles at once."""
+    limits = (
+        _read(conf, 'DEFAULT', 'executor_thread_pool_size'),
+        _read(conf, _RABBIT, 'rabbit_qos_prefetch_count'),
+    )
+    return min(filter(None, limits), default=AMPLE_COUNT)
+
+
+def _read(conf: Any, group: str, name: str) -> int:
+    """Return the value of an option; 0 if it is not registered."""
+    section = conf if group == 'DEFAULT' else getattr(conf, group, {})
+    return int(section[name]) if name in section else 0
+
+
 def warn_of_low_limits(conf: Any) -> None:
     """Log each limit in nova.conf that is lower than the default."""
-    for name, what in _WHAT.items():
-        value = conf[name]
+    for (group, name), what in _WHAT.items():
+        value = _read(conf, group, name)
         if 0 < value < AMPLE_COUNT:  # 0 means no limit of builds.
             LOG.warning(
-                '[DEFAULT] %(option)s is %(value)d in nova.conf: while so '
+                '[%(group)s] %(option)s is %(value)d in nova.conf: while so '
                 'many %(what)s wait for Ironic in this worker, no further '
                 'one begins; remove the option (the default here is '
                 '%(enough)d) or set it higher than the number of nodes of a '
                 'host',
                 {
+                    'group': group,
                     'option': name,
                     'value': value,
                     'what': what,

@@ -79,6 +79,8 @@ class RpcGating:
 
     :param exit_process: ends this process with an exit status
     :param begin: runs a function in a thread of its own
+    :param limit_count: while so many messages are at work, no further one
+        begins
     """
 
     def __init__(
@@ -86,12 +88,14 @@ class RpcGating:
         gate: LeaseGate,
         exit_process: Callable[[int], None],
         begin: Callable[[Callable[[], None]], None] = _begin_thread,
+        limit_count: int = executors.AMPLE_COUNT,
     ) -> None:
         self.servers: list[DeferredRpcServer] = []
         self.deliveries = Deliveries()
         self._gate = gate
         self._exit_process = exit_process
         self._begin = begin
+        self._limit_count = limit_count
         self._is_closed = True
         self._is_started = False
         self._is_stopped = False
@@ -120,9 +124,13 @@ class RpcGating:
         self._thread.stop()
 
     def should_receive(self) -> bool:
-        """Return whether the servers run, or should run, at present."""
+        """Return whether a message should be answered at present.
+
+        If all threads wait for Ironic, none is, and RabbitMQ is well.
+        """
         is_following = self._is_started and not self._is_stopped
-        return is_following and self._gate.is_open()
+        has_room = self.deliveries.count() < self._limit_count
+        return is_following and has_room and self._gate.is_open()
 
     def stop_receiving(self) -> None:
         """Stop all servers; further messages stay in their queues."""

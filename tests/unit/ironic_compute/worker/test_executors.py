@@ -30,7 +30,9 @@ def _warnings(
     conf.set_default('max_concurrent_builds', executors.AMPLE_COUNT)
     conf([], default_config_files=[])
     for name, value in values.items():
-        conf.set_override(name, value)
+        is_of_rabbit = name.startswith('rabbit_')
+        group = 'oslo_messaging_rabbit' if is_of_rabbit else None
+        conf.set_override(name, value, group)
     with caplog.at_level(logging.WARNING):
         executors.warn_of_low_limits(conf)
     return [message.split()[:4] for message in caplog.messages]
@@ -48,12 +50,35 @@ def test_each_lower_limit_is_told_once(
 ) -> None:
     """The warning names the option and its value."""
     told = _warnings(
-        caplog, executor_thread_pool_size=64, max_concurrent_builds=10
+        caplog,
+        executor_thread_pool_size=64,
+        max_concurrent_builds=10,
+        rabbit_qos_prefetch_count=1,
     )
     assert told == [
         ['[DEFAULT]', 'executor_thread_pool_size', 'is', '64'],
         ['[DEFAULT]', 'max_concurrent_builds', 'is', '10'],
+        ['[oslo_messaging_rabbit]', 'rabbit_qos_prefetch_count', 'is', '1'],
     ]
+
+
+@pytest.mark.parametrize(
+    ('threads_count', 'prefetch_count', 'count'),
+    [(64, 1000, 64), (1000, 1, 1), (1000, 0, 1000)],
+)
+def test_lowest_limit_tells_how_many_messages_are_handled_at_once(
+    threads_count: int, prefetch_count: int, count: int
+) -> None:
+    """RabbitMQ knows no limit if the prefetch count is 0."""
+    conf = cfg.ConfigOpts()
+    assert executors.count_messages_at_once(conf) == executors.AMPLE_COUNT
+    rpc_gating.set_defaults(conf)
+    conf([], default_config_files=[])
+    conf.set_override('executor_thread_pool_size', threads_count)
+    conf.set_override(
+        'rabbit_qos_prefetch_count', prefetch_count, 'oslo_messaging_rabbit'
+    )
+    assert executors.count_messages_at_once(conf) == count
 
 
 def test_no_limit_of_builds_is_none(caplog: pytest.LogCaptureFixture) -> None:

@@ -138,6 +138,23 @@ def test_messages_are_expected_while_the_servers_should_run():
     assert not worker.gating.should_receive()
 
 
+def test_no_message_is_expected_while_all_threads_wait():
+    """A host was given away, as if RabbitMQ was not reached."""
+    clock = ManualClock()
+    gate = LeaseGate(clock, clock.now_s() + 60.0)
+    gating = rpc_gating.RpcGating(gate, lambda status: None, limit_count=2)
+    gating.start()
+    assert gating.should_receive()
+    gating.deliveries.receive('m1', lambda: None)
+    gating.deliveries.receive('m2', lambda: None)
+    assert not gating.should_receive()
+    message = gating.deliveries.find('m1')
+    assert message is not None
+    message.acknowledge()
+    assert gating.should_receive()
+    gating.stop()
+
+
 def test_log_tells_the_first_opening_from_the_others(caplog):
     """Operators see a gap of the lease by the word "again"."""
     caplog.set_level('INFO')
