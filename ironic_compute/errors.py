@@ -67,6 +67,10 @@ class IronicNotReached(IronicUnavailable, Untouched):
     """The request did not reach Ironic, or was refused before processing."""
 
 
+class NoConductor(IronicNotReached):
+    """No conductor of Ironic that is up has the node's driver and group."""
+
+
 class TooManyChanges(IronicComputeError):
     """More nodes changed lately than the delta list reads.
 

@@ -355,6 +355,8 @@ class IronicReader:
                 )
         except errors.IronicForbidden:
             return True
+        except errors.NoConductor:
+            return False  # Ironic looks for one after it has looked at rights.
         except errors.IronicUnavailable as exc:
             if exc.http_status is None or isinstance(exc, errors.Untouched):
                 raise

@@ -66,6 +66,10 @@ _NOTHING_DONE = (
 # node's lock.
 _LOCKED = ('locked', 'state transition is in progress', 'while it is in state')
 
+# The text in Ironic's answer 404, or 400, if no conductor that is up has the
+# driver and the conductor group of the node. Other conductors are up.
+_NO_CONDUCTOR = 'No valid host was found'
+
 
 class IronicSession:
     """Lends the ironicclient of one Ironic; any thread may call.
@@ -284,6 +288,10 @@ def translate_error(action: str, exc: Exception) -> errors.IronicComputeError:
     :param action: completes "Ironic refused to …" in the error's text
     """
     match exc:
+        case api_exc.HttpError() if _NO_CONDUCTOR in str(exc):
+            return errors.NoConductor(
+                f'Ironic could not {action} yet: {exc}', exc.http_status
+            )
         case api_exc.NotFound() if not _is_of_proxy(exc):
             return errors.NodeNotFound(
                 f'Ironic could not {action}: {exc}; if it exists, the user '

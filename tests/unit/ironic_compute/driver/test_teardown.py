@@ -2,9 +2,11 @@
 """Teardown of servers: removal from their nodes, with locks and errors."""
 
 import pytest
+from ironicclient.common.apiclient import exceptions as api_exc
 from nova import exception as nova_exception
 
 from ironic_compute import errors
+from ironic_compute.ironic_api.session import translate_error
 
 from . import fake
 
@@ -28,6 +30,22 @@ def test_destroy_waits_for_a_locked_node():
     """A lock that is released delays the destroy, which then succeeds."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     bench.ironic.locked_count = 3
+    bench.driver.destroy(None, fake.server(), None)
+    assert bench.ironic.nodes[fake.NODE].instance_uuid is None
+
+
+def test_destroy_waits_for_a_conductor_of_the_node():
+    """Ironic answers 404 meanwhile, and its machine still runs."""
+    bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
+    send = bench.ironic.set_provision_state
+    answers = [api_exc.NotFound('No valid host was found. Reason: …')] * 3
+
+    def answer(*args, **kwargs):
+        if answers:
+            raise translate_error('set a node to deleted', answers.pop())
+        send(*args, **kwargs)
+
+    bench.ironic.set_provision_state = answer
     bench.driver.destroy(None, fake.server(), None)
     assert bench.ironic.nodes[fake.NODE].instance_uuid is None
 

@@ -53,3 +53,8 @@ def record(uuid=NODE, **fields):
 
 
 LOCKED = fault(f'Node {NODE} is locked by host c1, please retry after ...')
+NO_CONDUCTOR = fault(
+    'No valid host was found. Reason: No conductor service registered which '
+    'supports driver ipmi for conductor group "rack1". Ensure the driver is '
+    'valid and enabled.'
+)

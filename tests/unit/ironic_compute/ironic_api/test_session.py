@@ -13,6 +13,7 @@ from ironic_compute import errors
 from ironic_compute.ironic_api.client import make_client
 from tests.unit.ironic_compute.ironic_api.scripted_http import (
     LOCKED,
+    NO_CONDUCTOR,
     NODE,
     URL,
     fault,
@@ -157,6 +158,32 @@ def test_404_without_json_is_none_of_ironic(client, http):
         client.read_node(NODE)
     with pytest.raises(errors.IronicNotReached):
         client.read_node_of_instance(NODE)
+
+
+@pytest.mark.parametrize(
+    ('status', 'method', 'url', 'change'),
+    [
+        (
+            404,
+            'put',
+            f'{URL}/v1/nodes/{NODE}/states/provision',
+            lambda client: client.set_provision_state(NODE, 'deleted'),
+        ),
+        (
+            400,
+            'patch',
+            f'{URL}/v1/nodes/{NODE}',
+            lambda client: client.patch_node(NODE, []),
+        ),
+    ],
+)
+def test_node_without_a_conductor_is_not_missing(
+    client, http, status, method, url, change
+):
+    """Ironic says so with 404, or with 400, while others have conductors."""
+    getattr(http, method)(url, status_code=status, json=NO_CONDUCTOR)
+    with pytest.raises(errors.NoConductor, match='ipmi'):
+        change(client)
 
 
 def test_404_of_keystone_is_none_of_ironic(client, http):
