@@ -229,7 +229,7 @@ def _session(conf: Any) -> Any:
             timeout=options.timeout or _TIMEOUT_S,
         )
     send = _without_retry_after(session.request)
-    session.request = _with_request_id(send)
+    session.request = _with_request_id(_of_ironic_only(send))
     return session
 
 
@@ -246,6 +246,35 @@ def _without_retry_after(send: Callable[..., Any]) -> Callable[..., Any]:
         return response
 
     return request
+
+
+def _of_ironic_only(send: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a session's ``request``: refuse a page that a proxy has answered.
+
+    ironicclient takes any body for the success of a change, if the status is
+    200: some proxies have this status while they show a page instead.
+    """
+
+    @functools.wraps(send)
+    def request(*args: Any, **kwargs: Any) -> Any:
+        response = send(*args, **kwargs)
+        is_for_keystone = kwargs.get('authenticated') is False
+        if not is_for_keystone and response.ok and _is_page(response.content):
+            raise errors.IronicNotReached(
+                f'Something else answers in place of Ironic: HTTP '
+                f'{response.status_code} without JSON'
+            )
+        return response
+
+    return request
+
+
+def _is_page(body: bytes) -> bool:
+    """Return whether a body is neither JSON nor empty.
+
+    Only its begin is looked at, because lists are long.
+    """
+    return body.lstrip()[:1] == b'<'
 
 
 def _with_request_id(send: Callable[..., Any]) -> Callable[..., Any]:
@@ -341,15 +370,17 @@ def _is_unreached(exc: Exception) -> bool:
 def _is_of_proxy(exc: Any) -> bool:
     """Return whether an answer has another body than each error of Ironic.
 
-    The header does not tell: some web servers leave it out. ironicclient
-    raises some errors itself, which have no answer.
+    The header does not tell: some web servers leave it out. Some have an empty
+    body, or JSON of their own. ironicclient raises some errors itself, which
+    have no answer.
     """
-    body = None if exc.response is None else exc.response.content
+    if exc.response is None:
+        return False
     try:
-        json.loads(body or '{}')
+        body = json.loads(exc.response.content)
     except ValueError:
         return True
-    return False
+    return not isinstance(body, dict) or 'error_message' not in body
 
 
 def _is_nothing_done(exc: Exception) -> bool:

@@ -311,5 +311,7 @@ def test_volume_target_is_created_and_deleted(client, http):
     )
     assert made == 't1'
     assert http.last_request.json()['node_uuid'] == NODE
-    http.delete(f'{URL}/v1/volume/targets/t1', status_code=404)
+    http.delete(
+        f'{URL}/v1/volume/targets/t1', status_code=404, json=fault('no target')
+    )
     client.delete_volume_target('t1')

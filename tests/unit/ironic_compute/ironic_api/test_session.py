@@ -160,6 +160,38 @@ def test_404_without_json_is_none_of_ironic(client, http):
         client.read_node_of_instance(NODE)
 
 
+@pytest.mark.parametrize('body', ['', '{"message": "no Route matched"}', '[]'])
+def test_404_of_another_form_is_none_of_ironic(client, http, body):
+    """Envoy answers with an empty body, Kong with JSON of its own."""
+    http.get(f'{URL}/v1/nodes/{NODE}', status_code=404, text=body)
+    with pytest.raises(errors.IronicNotReached):
+        client.read_node(NODE)
+
+
+@pytest.mark.parametrize(
+    ('method', 'url', 'send'),
+    [
+        ('get', '', lambda client: client.read_node(NODE)),
+        ('patch', '', lambda client: client.patch_node(NODE, [])),
+        ('post', '/vifs', lambda client: client.attach_vif(NODE, 'vif')),
+        (
+            'put',
+            '/states/provision',
+            lambda client: client.set_provision_state(NODE, 'active'),
+        ),
+    ],
+)
+def test_page_of_a_proxy_is_no_success(client, http, method, url, send):
+    """Some proxies answer 200 with a page about their maintenance."""
+    page = {
+        'text': '\n<html>We are back soon</html>',
+        'headers': {'Content-Type': 'text/html'},
+    }
+    getattr(http, method)(f'{URL}/v1/nodes/{NODE}{url}', **page)
+    with pytest.raises(errors.IronicNotReached):
+        send(client)
+
+
 @pytest.mark.parametrize(
     ('status', 'method', 'url', 'change'),
     [
