@@ -40,13 +40,14 @@ NO_ANSWER_OF_NOVA: tuple[type[Exception], ...] = (
     oslo_messaging.MessageDeliveryFailure,
     oslo_messaging.RemoteError,
 )
-# The errors that show that a service did not answer.
+# The errors that show that a service did not answer. An error of keystoneauth1
+# with a status is one of Keystone: Nova's clients raise errors of their own.
 NO_ANSWER: tuple[type[Exception], ...] = (
     *NO_ANSWER_OF_NOVA,
     nova_exception.CinderConnectionFailed,
     keystone_exceptions.ConnectionError,
     keystone_exceptions.DiscoveryFailure,
-    keystone_exceptions.ServiceUnavailable,
+    keystone_exceptions.HttpServerError,
     neutron_exceptions.ConnectionFailed,
     neutron_exceptions.ServiceUnavailable,
 )
@@ -67,6 +68,8 @@ def after(*kind: type[Exception]) -> _Errors:
 
 def has_no_answer(exc: Exception) -> bool:
     """Repeat after the errors that show that a service did not answer."""
+    if isinstance(exc, neutron_exceptions.NeutronClientException):
+        return exc.status_code in _NOT_REACHED or after(*NO_ANSWER)(exc)
     return after(*NO_ANSWER)(exc) or _status_of_cinder(exc) in _NOT_REACHED
 
 

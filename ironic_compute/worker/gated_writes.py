@@ -31,6 +31,7 @@ from nova.conductor import rpcapi
 from hashring.clock import Clock
 from ironic_compute.gate import Gate
 from ironic_compute.paths.repeated_requests import KeystoneAway
+from ironic_compute.worker.proxy_answers import as_unavailable
 from ironic_compute.worker.repeated_saves import is_saved
 
 # A remote method whose name begins with none of these counts as a write.
@@ -275,10 +276,12 @@ def gate_sessions(
     :param repeats: repeats the requests to Neutron; each try waits at the gate
     """
     session = service_auth.get_service_auth_session('cinder')
-    session.request = _after_for_writes(gate, _NotNoted(), session.request)
+    send = as_unavailable(session.request)
+    session.request = _after_for_writes(gate, _NotNoted(), send)
     session = service_auth.get_service_auth_session('neutron')
+    send = as_unavailable(session.request)
     session.request = _repeated(
-        repeats, _after_for_writes(gate, neutron, session.request)
+        repeats, _after_for_writes(gate, neutron, send)
     )
     session.get_endpoint = _looked_up(repeats, neutron, session.get_endpoint)
 

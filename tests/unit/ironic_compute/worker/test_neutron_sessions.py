@@ -14,6 +14,7 @@ import requests
 from keystoneauth1 import exceptions as ksa_exceptions
 from keystoneauth1 import fixture
 from keystoneauth1 import loading as ks_loading
+from neutronclient.common import exceptions as neutron_exceptions
 from nova import context as nova_context
 from nova import objects, service_auth
 from nova import policy as nova_policy
@@ -23,7 +24,7 @@ from nova.objects import base as objects_base
 
 from hashring.opts import Timing
 from ironic_compute.gate import LeaseGate
-from ironic_compute.manager.retries import NO_ANSWER
+from ironic_compute.manager.retries import NO_ANSWER, has_no_answer
 from ironic_compute.paths.path_health import NEUTRON, PathHealth
 from ironic_compute.paths.repeated_requests import (
     TAKE_OVER_S,
@@ -65,6 +66,10 @@ class _Cloud(requests.adapters.BaseAdapter):
         failure = failures.pop(0) if failures else None
         if isinstance(failure, Exception):
             raise failure
+        if isinstance(failure, str):
+            page = _response(request, {}, 404)
+            page.raw = io.BytesIO(failure.encode())
+            return page
         if failure is not None:
             return _response(request, {}, failure)
         if is_keystone:
@@ -171,6 +176,48 @@ def _client() -> Any:
 
 
 _AWAY = [requests.ConnectionError('away')] * 4
+_NO_SUCCESS = (
+    ksa_exceptions.HttpServerError,
+    neutron_exceptions.NeutronClientException,
+)
+_NO_SERVICE = '<html>404 Not Found</html>'
+
+
+@pytest.mark.parametrize('service', [_KEYSTONE, _NEUTRON])
+def test_404_of_a_proxy_does_not_delete_a_port(
+    service: str, cloud: _Cloud
+) -> None:
+    """Nova would take the port for deleted, and its address stayed in use."""
+    client = _client()
+    client.create_port({'port': {'device_id': _SERVER}})
+    if service == _KEYSTONE:
+        client.httpclient.auth.invalidate()
+    cloud.failures[service] = [_NO_SERVICE] * 3
+    client.delete_port('p1')
+    assert cloud.ports == {}
+
+
+def test_404_of_neutron_is_its_answer(
+    cloud: _Cloud, clock: ManualClock
+) -> None:
+    """A port that is gone is not waited for."""
+    cloud.failures[_NEUTRON] = [404]
+    begun_s = clock.now_s()
+    with pytest.raises(neutron_exceptions.NotFound):
+        _client().delete_port('p1')
+    assert clock.now_s() == begun_s
+
+
+@pytest.mark.parametrize('status', [502, 503, 504])
+@pytest.mark.parametrize('service', [_KEYSTONE, _NEUTRON])
+def test_proxy_without_a_service_has_no_answer(
+    service: str, status: int, cloud: _Cloud
+) -> None:
+    """So a delete of a server is repeated, which ended in ERROR."""
+    cloud.failures[service] = [status] * 1000
+    with pytest.raises(_NO_SUCCESS) as raised:
+        _client().list_ports()
+    assert has_no_answer(raised.value)
 
 
 @pytest.mark.parametrize(
