@@ -333,6 +333,7 @@ class FreshCandidates(api.ComputeTaskAPI):
             oslo_messaging.RemoteError,
             ksa_exceptions.ClientException,
             nova_exception.ConsumerAllocationRetrievalFailed,
+            ValueError,  # There is a page of a proxy in place of JSON.
         ),
     )
     def _end_build(

@@ -10,6 +10,7 @@ from typing import Any
 
 import oslo_messaging
 import pytest
+import requests
 from keystoneauth1 import exceptions as ksa_exceptions
 from nova import context as nova_context
 from nova import exception as nova_exception
@@ -692,6 +693,7 @@ def test_build_whose_server_has_a_node_goes_on_there(
             consumer_uuid='s1', error='away'
         ),
         ksa_exceptions.ConnectFailure(),
+        requests.JSONDecodeError('Expecting value', '<html>', 0),
         oslo_messaging.MessagingTimeout(),
         {'nb': {}},
     ]
