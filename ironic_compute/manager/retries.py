@@ -53,8 +53,11 @@ NO_ANSWER: tuple[type[Exception], ...] = (
 )
 
 
-# The statuses with which a proxy answers for a server that does not.
+# The statuses with which a proxy answers for a server that does not, or that
+# gets too many requests.
 _NOT_REACHED = (
+    http.HTTPStatus.REQUEST_TIMEOUT,
+    http.HTTPStatus.TOO_MANY_REQUESTS,
     http.HTTPStatus.BAD_GATEWAY,
     http.HTTPStatus.SERVICE_UNAVAILABLE,
     http.HTTPStatus.GATEWAY_TIMEOUT,

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers 404 of a proxy to Nova's own code count as a service that is away.
+"""Answers of a proxy to Nova's own code count as a service that is away.
 
 A web server without Neutron, Cinder or Keystone behind it answers 404 to each
 request. Nova takes any 404 for the service's answer that a port or an
 attachment is gone: a server would be deleted, and its port or attachment would
-stay for ever. So such an answer gets the status 503, which is repeated.
+stay for ever. So such an answer gets the status 503, which is repeated, and so
+does a page of HTML that a proxy shows with the status 200: it would count as
+the success of a delete.
 """
 
 import functools
@@ -33,13 +35,15 @@ def as_unavailable(send: Callable[..., Any]) -> Callable[..., Any]:
             raise
         if not is_for_keystone and _is_of_proxy(response):
             response.status_code = http.HTTPStatus.SERVICE_UNAVAILABLE
-            response.reason = 'Not found by a proxy'
+            response.reason = 'A proxy has answered'
         return response
 
     return request
 
 
 def _is_of_proxy(response: Any) -> bool:
+    if response.ok:
+        return bool(response.content.lstrip()[:1] == b'<')
     if response.status_code != http.HTTPStatus.NOT_FOUND:
         return False
     try:

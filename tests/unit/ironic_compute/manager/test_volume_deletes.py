@@ -14,6 +14,7 @@ from ironic_compute.manager.deletes import RepeatedDeletes
 from tests.fakes.clock import ManualClock
 
 _AWAY = nova_exception.CinderConnectionFailed(reason='refused')
+_TOO_MANY = cinder_exceptions.ClientException(429, 'later')
 _BROKEN = cinder_exceptions.ClientException(500, 'no database')
 _DISKS = [
     types.SimpleNamespace(volume_id='v1', delete_on_termination=True),
@@ -62,7 +63,7 @@ def _delete(cinder: _Cinder, monkeypatch: pytest.MonkeyPatch) -> Any:
     return manager
 
 
-@pytest.mark.parametrize('failure', [_AWAY, _BROKEN])
+@pytest.mark.parametrize('failure', [_AWAY, _BROKEN, _TOO_MANY])
 def test_volumes_are_deleted_when_cinder_answers_again(
     failure: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers 404 of a proxy in place of a service that Nova's code asks."""
+"""Answers of a proxy in place of a service that Nova's code asks."""
 
 import io
 from typing import Any
@@ -18,17 +18,17 @@ _OF_CINDER = '{"itemNotFound": {"code": 404, "message": "no attachment"}}'
 
 
 class _Service(requests.adapters.BaseAdapter):
-    """Answers each request 404 with one text."""
+    """Answers each request in one way."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, status: int) -> None:
         super().__init__()
-        self._text = text
+        self._text, self._status = text, status
 
     def send(self, request: Any, *_: Any, **__: Any) -> requests.Response:
         """Answer a request."""
         response = requests.Response()
         response.request, response.url = request, request.url
-        response.status_code = 404
+        response.status_code = self._status
         response.raw = io.BytesIO(self._text.encode())
         return response
 
@@ -36,10 +36,12 @@ class _Service(requests.adapters.BaseAdapter):
         """Close nothing."""
 
 
-def _delete_attachment(text: str) -> cinder_exceptions.ClientException:
+def _delete_attachment(
+    text: str, status: int = 404
+) -> cinder_exceptions.ClientException:
     """Delete an attachment as Nova does; return the error."""
     sent = session.Session(auth=noauth.NoAuth())
-    sent.session.mount('http://', _Service(text))
+    sent.session.mount('http://', _Service(text, status))
     sent.request = proxy_answers.as_unavailable(sent.request)
     client = cinder_client.Client(
         session=sent,
@@ -55,6 +57,11 @@ def _delete_attachment(text: str) -> cinder_exceptions.ClientException:
 def test_404_of_a_proxy_is_no_answer(text: str) -> None:
     """Nova took the attachment for deleted, and the volume kept it."""
     assert has_no_answer(_delete_attachment(text))
+
+
+def test_page_with_status_200_is_no_answer() -> None:
+    """Some proxies show one for a maintenance; it counted as success."""
+    assert has_no_answer(_delete_attachment('\n<html>Soon</html>', 200))
 
 
 def test_404_of_cinder_is_an_answer() -> None:
