@@ -5,162 +5,39 @@ Nova's API offers the operations of every hypervisor, and its compute manager
 notices late that a driver does not support one: it powers a node off before it
 finds that no snapshot can be made. The methods here refuse such an operation
 at once. The server stays as it was; objects that the API prepared (an image,
-an allocation, a reserved volume) are removed; and the action's event gives the
-user the reason and an alternative in one sentence.
+an allocation, a reserved volume) are removed. See ``refusals`` for how, and
+``refused_moves`` for what would move a server.
 
 Only ``compute_manager`` imports this module, because importing Nova's manager
 freezes the intervals of its periodic tasks.
 """
 
-import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import oslo_messaging
-from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception as nova_exception
-from nova import safe_utils
 from nova.compute import manager as nova_manager
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 
-from hashring.clock import Clock
 from ironic_compute.manager import stale_messages
-from ironic_compute.manager.newer_tasks import keeping_newer_tasks
+from ironic_compute.manager.refusals import (
+    REASONS,
+    Method,
+    refusal_of,
+    refusing,
+    refusing_image,
+    reported,
+    reported_and_idle,
+)
+from ironic_compute.manager.refused_moves import (
+    RefusedMoves,
+    refuse_evacuation,
+)
 from ironic_compute.manager.refused_rebuilds import restore_image
 from ironic_compute.manager.retries import after, retried
-
-# The reasons by the method of Nova's manager. The manual repeats each one.
-REASONS: Mapping[str, str] = {
-    'pause_instance': (
-        'A bare metal server cannot be paused; stop it instead'
-    ),
-    'suspend_instance': (
-        'A bare metal server cannot be suspended; stop it instead'
-    ),
-    'snapshot_instance': (
-        'No image can be made of the disks of a bare metal server; copy them '
-        'from within the server'
-    ),
-    'backup_instance': (
-        'No backup can be made of the disks of a bare metal server; copy '
-        'them from within the server'
-    ),
-    'shelve_instance': (
-        'A bare metal server can be shelved only if its root disk is a '
-        'volume; stop it instead'
-    ),
-    'prep_resize': (
-        'A bare metal server cannot be resized or migrated, because it is '
-        'its machine; create another server instead'
-    ),
-    'check_can_live_migrate_destination': (
-        'A bare metal server cannot be migrated, because it is its machine; '
-        'create another server instead'
-    ),
-    'rebuild_instance': (
-        'The root disk of this server is a volume, which cannot be written '
-        'anew on bare metal; create another server instead'
-    ),
-    'evacuate': (
-        'A bare metal server cannot be evacuated, because its disks are in '
-        'its machine; it is served again as soon as a compute daemon of its '
-        'pool runs'
-    ),
-    'swap_volume': (
-        'A volume of a bare metal server cannot be replaced; create another '
-        'server with the other volume instead'
-    ),
-    'allow_share': (
-        'Shares cannot be attached to a bare metal server; mount them from '
-        'within the server'
-    ),
-    'set_admin_password': (
-        'only the system on a bare metal server can change its passwords; '
-        'log in and change it there, or use rescue'
-    ),
-}
-
-Method = Callable[..., Any]
-
-
-def _reported(function: Method, *ends: Callable[[Method], Method]) -> Method:
-    """Wrap a method in Nova's decorators that report an error to the user.
-
-    The server's action gets an event with the reason, and the log gets a line
-    instead of a traceback. The order of the decorators is Nova's.
-    """
-    for wrap in (
-        nova_manager.wrap_instance_fault,
-        nova_manager.wrap_instance_event(prefix='compute'),
-        *ends,
-        nova_manager.wrap_exception(),
-        oslo_messaging.expected_exceptions(nova_exception.NovaException),
-    ):
-        function = wrap(function)
-    return function
-
-
-def _reported_and_idle(function: Method) -> Method:
-    """Wrap a method like ``_reported``, and clear the server's task.
-
-    Use it only for operations for which nova-api sets a task state; otherwise
-    the task of another operation would be cleared.
-    """
-    return _reported(
-        function, nova_manager.reverts_task_state, _keeping_newer_task
-    )
-
-
-def _keeping_newer_task(function: Method) -> Method:
-    """Let a refusal clear no task but its own.
-
-    nova-api accepts a hard reboot of a server that is to be paused or
-    suspended, and any request if the refusal's message comes twice.
-    """
-    bare = safe_utils.get_wrapped_function(function)
-
-    @functools.wraps(function)
-    def refuse(self: Any, context: Any, *args: Any, **kwargs: Any) -> Any:
-        call = inspect.getcallargs(bare, self, context, *args, **kwargs)
-        server = call['instance']
-        with keeping_newer_tasks(server, frozenset({server.task_state})):
-            return function(self, context, *args, **kwargs)
-
-    return refuse
-
-
-def _refusing(name: str) -> Method:
-    """Return a manager method that only refuses an operation."""
-
-    def refuse(
-        self: Any, context: Any, instance: Any, *args: Any, **kwargs: Any
-    ) -> None:
-        raise nova_exception.NovaException(REASONS[name])
-
-    # Nova uses the function's name as the name of the action's event.
-    refuse.__name__ = name
-    return _reported_and_idle(refuse)
-
-
-def _refusing_image(name: str) -> Method:
-    """Return a manager method that refuses, and deletes nova-api's image."""
-
-    def refuse(
-        self: Any,
-        context: Any,
-        instance: Any,
-        image_id: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        compute_utils.delete_image(context, instance, self.image_api, image_id)
-        raise nova_exception.NovaException(REASONS[name])
-
-    refuse.__name__ = name
-    return _reported_and_idle(refuse)
-
 
 # The names of the arguments of ``rebuild_instance`` after the instance. The
 # manager's own method has lost them to a decorator of oslo.messaging.
@@ -180,90 +57,24 @@ def rebuild_request(
 
 
 _REBUILDING = frozenset({task_states.REBUILDING})
-_retried_in_placement = retried(
-    'What was allocated for a refused move of server %(server)s is freed when '
-    'Placement answers: %(error)s',
-    after(
-        ksa_exceptions.ClientException,
-        nova_exception.AllocationMoveFailed,
-        nova_exception.ConsumerAllocationRetrievalFailed,
-        nova_exception.ResourceProviderRetrievalFailed,
-    ),
-)
 
 
-class UnsupportedOperations:
+class UnsupportedOperations(RefusedMoves):
     """Mixin for Nova's ``ComputeManager``; the signatures are Nova's."""
 
-    clock: Clock
     image_api: Any
     volume_api: Any
-    reportclient: Any
     driver: Any
     _check_trusted_certs: Method
 
-    pause_instance = _refusing('pause_instance')
-    suspend_instance = _refusing('suspend_instance')
+    pause_instance = refusing('pause_instance')
+    suspend_instance = refusing('suspend_instance')
 
-    snapshot_instance = _refusing_image('snapshot_instance')
-    backup_instance = _refusing_image('backup_instance')
+    snapshot_instance = refusing_image('snapshot_instance')
+    backup_instance = refusing_image('backup_instance')
     # For a server whose root disk is a volume, nova-api sends
     # ``shelve_offload_instance`` instead.
-    shelve_instance = _refusing_image('shelve_instance')
-
-    # Moves
-
-    @_reported_and_idle
-    def prep_resize(
-        self,
-        context: Any,
-        image: Any,
-        instance: Any,
-        flavor: Any,
-        request_spec: Any,
-        filter_properties: Any,
-        node: Any,
-        clean_shutdown: Any,
-        migration: Any,
-        host_list: Any,
-    ) -> None:
-        """Refuse a resize or a cold migration on its destination.
-
-        The conductor has moved the server's allocation to the migration and
-        allocated another node to the server; both changes are undone.
-        """
-        with nova_manager.errors_out_migration_ctxt(migration):
-            self._take_back_allocation(context, instance, migration)
-            raise nova_exception.NovaException(REASONS['prep_resize'])
-
-    @_retried_in_placement
-    def _take_back_allocation(
-        self, context: Any, instance: Any, migration: Any
-    ) -> None:
-        """Give a server the allocation that the conductor gave a migration.
-
-        Otherwise nobody could use either node, the first one not even after
-        the delete of the server. Blocks until Placement answers.
-        """
-        client, holder = self.reportclient, migration.uuid
-        if not stale_messages.refresh(instance, self.clock):
-            client.delete_allocation_for_instance(
-                context, holder, consumer_type='migration', force=True
-            )
-            return
-        found = client.get_allocs_for_consumer(context, holder)
-        if not found['allocations']:
-            return
-        _check_done(_move_allocations(client, context, holder, instance.uuid))
-
-    @_reported
-    def check_can_live_migrate_destination(
-        self, ctxt: Any, instance: Any, *args: Any, **kwargs: Any
-    ) -> None:
-        """Refuse a live migration; the conductor undoes its changes."""
-        raise nova_exception.MigrationPreCheckError(
-            reason=REASONS['check_can_live_migrate_destination']
-        )
+    shelve_instance = refusing_image('shelve_instance')
 
     def rebuild_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
@@ -277,7 +88,7 @@ class UnsupportedOperations:
         parent: Method = super().rebuild_instance  # type: ignore[misc]
         request = rebuild_request(args, kwargs)
         if request['recreate']:
-            return _refuse_evacuation(self, context, instance, request)
+            return refuse_evacuation(self, context, instance, request)
         if compute_utils.is_volume_backed_instance(
             context, instance, request['bdms']
         ):
@@ -340,7 +151,7 @@ class UnsupportedOperations:
             return parent(context, volume_id, instance, attachment_id)
         return _refuse_detach(self, context, instance, volume_id, reason)
 
-    @_reported
+    @reported
     def swap_volume(
         self,
         context: Any,
@@ -357,7 +168,7 @@ class UnsupportedOperations:
             self.volume_api.attachment_delete(context, new_attachment_id)
         raise nova_exception.NovaException(REASONS['swap_volume'])
 
-    @_reported
+    @reported
     def allow_share(
         self, context: Any, instance: Any, share_mapping: Any
     ) -> None:
@@ -367,7 +178,7 @@ class UnsupportedOperations:
 
     # The system on the server
 
-    @_reported_and_idle
+    @reported_and_idle
     def set_admin_password(
         self, context: Any, instance: Any, new_pass: Any
     ) -> None:
@@ -387,65 +198,7 @@ class UnsupportedOperations:
         return _refuse_rescue(self, context, instance, reason)
 
 
-def _refusal_of(
-    name: str, report: Callable[[Method], Method] = _reported_and_idle
-) -> Callable[[Method], Method]:
-    """Decorate a refusal; Nova gives the action's event the name ``name``.
-
-    :param report: ``_reported`` for an operation without a task state
-    """
-
-    def rename(function: Method) -> Method:
-        function.__name__ = name
-        return report(function)
-
-    return rename
-
-
-@_refusal_of('rebuild_instance')
-def _refuse_evacuation(
-    self: Any, context: Any, instance: Any, request: Mapping[str, Any]
-) -> None:
-    """Refuse an evacuation, and delete its allocations on other nodes."""
-    with nova_manager.errors_out_migration_ctxt(request['migration']):
-        _free_other_nodes(self, context, instance)
-        raise nova_exception.NovaException(REASONS['evacuate'])
-
-
-@_retried_in_placement
-def _free_other_nodes(self: Any, context: Any, instance: Any) -> None:
-    client, server = self.reportclient, instance.uuid
-    found = client.get_allocs_for_consumer(context, server)
-    for provider in set(found['allocations']) - {instance.node}:
-        _check_done(
-            client.remove_provider_tree_from_instance_allocation(
-                context, server, provider
-            )
-        )
-
-
-def _move_allocations(
-    client: Any, context: Any, holder: str, server: str
-) -> bool | None:
-    """Give the allocations of a migration to its server.
-
-    :returns: whether that is done; None if Placement cannot be reached
-    """
-    try:
-        done: bool | None = client.move_allocations(context, holder, server)
-    except (LookupError, ValueError):
-        # A proxy has answered, and Nova has looked for Placement's own error.
-        return False
-    return done
-
-
-def _check_done(is_done: bool | None) -> None:
-    """Raise the error that Nova's client of Placement has hidden, if any."""
-    if not is_done:
-        raise ksa_exceptions.ClientException('it did not do what was asked')
-
-
-@_refusal_of('rebuild_instance')
+@refusal_of('rebuild_instance')
 def _refuse_reimage(
     self: Any, context: Any, instance: Any, request: Mapping[str, Any]
 ) -> None:
@@ -454,7 +207,7 @@ def _refuse_reimage(
     raise nova_exception.NovaException(REASONS['rebuild_instance'])
 
 
-@_refusal_of('rebuild_instance')
+@refusal_of('rebuild_instance')
 def _refuse_image(
     self: Any,
     context: Any,
@@ -483,14 +236,14 @@ def _restore_metadata(instance: Any, request: Mapping[str, Any]) -> None:
     instance.save(expected_task_state=[task_states.REBUILDING])
 
 
-@_refusal_of('rescue_instance')
+@refusal_of('rescue_instance')
 def _refuse_rescue(
     self: Any, context: Any, instance: Any, reason: str
 ) -> None:
     raise nova_exception.NovaException(reason)
 
 
-@_refusal_of('detach_volume', _reported)
+@refusal_of('detach_volume', reported)
 def _refuse_detach(
     self: Any, context: Any, instance: Any, volume_id: str, reason: str
 ) -> None:

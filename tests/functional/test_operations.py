@@ -17,7 +17,7 @@ from nova.compute import power_state, rpcapi
 from nova.tests.functional.api import client as api_client
 
 from ironic_compute import errors
-from ironic_compute.manager import unsupported
+from ironic_compute.manager import refusals
 from resource_tracker.node import NodeId
 from tests.functional import base, pool
 
@@ -508,7 +508,7 @@ class OperationsTest(pool.PoolTestCase):
     ) -> Callable[[], bool]:
         def is_told() -> bool:
             details = [e.get('details') for e in self.last_events(server)]
-            return unsupported.REASONS[name] in ' '.join(map(str, details))
+            return refusals.REASONS[name] in ' '.join(map(str, details))
 
         return is_told
 

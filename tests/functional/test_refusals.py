@@ -11,7 +11,7 @@ from typing import Any
 
 from nova.tests.functional.api import client as api_client
 
-from ironic_compute.manager.unsupported import REASONS
+from ironic_compute.manager.refusals import REASONS
 from tests.functional import base, pool
 
 

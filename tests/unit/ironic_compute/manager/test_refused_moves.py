@@ -12,7 +12,7 @@ from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
 from nova.scheduler.client import report
 
-from ironic_compute.manager import unsupported
+from ironic_compute.manager import refused_moves, unsupported
 from tests.fakes.clock import ManualClock
 
 _AWAY = ksa_exceptions.ConnectFailure('refused')
@@ -173,5 +173,5 @@ def test_refused_evacuation_frees_the_other_node(
     """Placement does not answer to one of the requests."""
     placement = _Placement({'s1': {**_HERE, **_THERE}}, *[None] * at, failure)
     manager = _Manager(placement)
-    unsupported._free_other_nodes(manager, _CONTEXT, _server())
+    refused_moves._free_other_nodes(manager, _CONTEXT, _server())
     assert placement.allocations == {'s1': _HERE}

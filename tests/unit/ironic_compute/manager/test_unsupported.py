@@ -11,7 +11,8 @@ from nova import objects
 from nova.compute import manager as nova_manager
 
 from ironic_compute.manager import unsupported
-from ironic_compute.manager.unsupported import REASONS, UnsupportedOperations
+from ironic_compute.manager.refusals import REASONS
+from ironic_compute.manager.unsupported import UnsupportedOperations
 from tests.fakes.clock import ManualClock
 
 from ..driver import fake
