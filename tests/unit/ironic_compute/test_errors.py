@@ -5,7 +5,7 @@ from ironic_compute import errors
 
 
 def test_only_what_may_pass_is_retriable():
-    """A shut gate, a locked node and an Ironic that is away may pass."""
+    """A shut gate, a locked node, and an Ironic or conductor that is away."""
     kinds = {
         kind
         for kind in vars(errors).values()
@@ -18,6 +18,11 @@ def test_only_what_may_pass_is_retriable():
         errors.NodeLocked,
         errors.IronicUnavailable,
         errors.IronicNotReached,
+        errors.NoConductor,
     }
     untouched = {kind for kind in kinds if issubclass(kind, errors.Untouched)}
-    assert untouched == {errors.NodeLocked, errors.IronicNotReached}
+    assert untouched == {
+        errors.NodeLocked,
+        errors.IronicNotReached,
+        errors.NoConductor,
+    }
