@@ -51,6 +51,8 @@ class Server:
         self.config_drive = 'True'
         self.key_name: Any = None
         self.key_data: Any = None
+        self.trusted_certs: Any = None
+        self.deleted_at: Any = None
         self.auto_disk_config = False
         self._take(record)
 
