@@ -115,6 +115,18 @@ class BuildMessages(stale_messages.DropsStaleMessages):
     ) -> Any:
         """Build a server, unless a host has started its build already.
 
+        Waits while recovery works on the server. The build would else have
+        Nova's lock of the server while it waits, and recovery, which deletes
+        a server that has no host, would wait for that lock.
+        """
+        with self.in_progress.shared(instance.uuid):
+            return self._begin_build(context, instance, *args, **kwargs)
+
+    def _begin_build(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Begin a build in another thread, if it is due.
+
         A build that an earlier worker of this host has started is built anew
         if RabbitMQ has delivered its message again.
         """

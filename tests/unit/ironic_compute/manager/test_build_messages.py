@@ -433,6 +433,7 @@ def test_build_of_a_server_that_is_not_built_any_more_frees_its_allocation(
     """It was deleted, or counted as lost, while it was scheduled."""
     freed: list[str] = []
     manager: Any = object.__new__(_HoldsEachNode)
+    manager.in_progress = InProgress()
     manager.reportclient = types.SimpleNamespace(
         delete_allocation_for_instance=lambda context, server, force: (
             freed.append(server)
