@@ -97,7 +97,8 @@ class LostBuilds:
             self._is_checking.release()
 
     def _check_one(self, context: Any, instance: Any) -> None:
-        if instance.uuid in self._without_node:
+        is_deleting = instance.task_state == task_states.DELETING
+        if instance.uuid in self._without_node and not is_deleting:
             return
         try:
             nodes = self._list_allocated_nodes(context, instance.uuid)

@@ -170,6 +170,16 @@ def test_a_delete_whose_message_was_lost_is_finished(
     assert lost.done == ['delete finished']
 
 
+def test_a_delete_of_a_server_that_had_failed_before_is_finished() -> None:
+    """nova-api ended while it deleted a server in ERROR, which has no host."""
+    server = _server(vm_states.ERROR)
+    lost = _Lost(server, nodes=[])
+    lost.check()
+    server.task_state = task_states.DELETING
+    lost.check()
+    assert lost.done == ['delete finished']
+
+
 def test_a_build_without_allocation_is_ended_by_any_host() -> None:
     """A worker ended when it had deleted the allocation of a failed build."""
     lost = _Lost(_server(vm_states.BUILDING), nodes=[])
