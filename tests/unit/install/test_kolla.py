@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files for Kolla Ansible, merged into its own templates."""
 
+import ast
 import importlib
 import json
 from collections.abc import Mapping
@@ -139,11 +140,19 @@ def test_image_keeps_the_versions_of_kolla() -> None:
 def test_each_container_has_a_state_of_its_own(
     item: int | None, volume: str
 ) -> None:
-    """Two containers on one controller do not share a volume."""
+    """Two containers on one controller do not share a volume.
+
+    What the site has for all containers of Nova stays.
+    """
     variables = read_yaml(FOLDER / 'globals.yml')
-    (template,) = variables['nova_compute_ironic_extra_volumes']
+    template = variables['nova_compute_ironic_extra_volumes']
     values = {} if item is None else {'item': item}
-    assert render(template, **values) == f'{volume}:/var/lib/ironic-compute'
+    site = ['/etc/site:/etc/site:ro']
+    volumes = render(template, nova_extra_volumes=site, **values)
+    assert ast.literal_eval(volumes) == [
+        *site,
+        f'{volume}:/var/lib/ironic-compute',
+    ]
 
 
 @pytest.mark.parametrize(
