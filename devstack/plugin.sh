@@ -24,6 +24,7 @@ if is_ironic_compute_on; then
     fi
     if [[ "$1" == "unstack" ]]; then
         stop_ironic_compute
+        forget_ironic_compute
     fi
     if [[ "$1" == "clean" ]]; then
         cleanup_ironic_compute

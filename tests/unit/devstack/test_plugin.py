@@ -176,6 +176,16 @@ def test_unstack_stops_all_agents(stacked_three):
     assert not stacked_three.enabled & {*AGENTS, 'n-cpu'}
 
 
+def test_unstack_forgets_the_hosts(new_world):
+    """An agent of the next stack.sh adopts no host of this cloud."""
+    new_world.configure()
+    state = new_world.stack_dir / 'data/ironic-compute'
+    (state / 'ctl').mkdir(parents=True)
+    (state / 'ctl/known.json').write_text('["ctl", "ctl-2"]')
+    new_world.run_well('unstack')
+    assert not state.exists()
+
+
 def test_clean_leaves_nothing(stacked_three):
     """``clean`` removes configuration and state."""
     stacked_three.configure({'IRONIC_COMPUTE_AGENTS': 3})
