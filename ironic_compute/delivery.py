@@ -99,9 +99,9 @@ class Deliveries:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # The newest delivery of each message at work: how to acknowledge it,
-        # and the channel that it came on.
-        self._at_work: dict[str, tuple[Callable[[], None], object]] = {}
+        # The deliveries of each message at work that RabbitMQ may still have:
+        # how to acknowledge them, and the channel that they came on.
+        self._at_work: dict[str, tuple[list[Callable[[], None]], object]] = {}
         self._redelivered: set[str] = set()
         self._done: collections.OrderedDict[str, None] = (
             collections.OrderedDict()
@@ -121,20 +121,21 @@ class Deliveries:
         :param is_redelivered: what RabbitMQ says of this delivery
         :param channel: the channel that it came on; None if that is unknown.
             A second one on the same channel is a copy that the sender has
-            sent: RabbitMQ still has the first one, and keeps both until both
-            are acknowledged.
+            sent, or RabbitMQ has given up the first one: a quorum queue does
+            while the servers of RabbitMQ do not reach each other. So both are
+            acknowledged, and not before the work is durable
         """
         with self._lock:
-            _, former = self._at_work.get(message_id, (None, None))
-            is_same = channel is not None and channel is former
+            acks, former = self._at_work.get(message_id, ([], None))
             is_done = message_id in self._done
             is_new = not is_done and message_id not in self._at_work
-            is_needless = is_done or is_same
-            if not is_needless:
-                self._at_work[message_id] = send_ack, channel
+            if not is_done:
+                is_same = channel is not None and channel is former
+                kept = acks if is_same else []
+                self._at_work[message_id] = [*kept, send_ack], channel
             if is_new and is_redelivered:
                 self._redelivered.add(message_id)
-        if is_needless:
+        if is_done:
             send_ack()
         return is_new
 
@@ -152,10 +153,10 @@ class Deliveries:
 
     def _finish(self, message_id: str) -> None:
         with self._lock:
-            send_ack, _ = self._at_work.pop(message_id, (None, None))
+            acks, _ = self._at_work.pop(message_id, ([], None))
             self._redelivered.discard(message_id)
             self._done[message_id] = None
             if len(self._done) > _DONE_MAX:
                 self._done.popitem(last=False)
-        if send_ack is not None:
+        for send_ack in acks:
             send_ack()
