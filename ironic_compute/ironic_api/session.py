@@ -343,8 +343,6 @@ def _unavailable(action: str, exc: Exception) -> errors.IronicUnavailable:
     kind = errors.IronicUnavailable
     if _is_nothing_done(exc):
         kind = errors.IronicNotReached
-    # Errors of keystoneauth1 are about the connection, or Keystone's answer.
-    status = exc.http_status if isinstance(exc, api_exc.HttpError) else None
     text = f'Ironic did not answer when asked to {action}: {exc}'
     if isinstance(exc, api_exc.Unauthorized | ksa_exc.Unauthorized):
         text += '; check what is below [ironic] auth_type in nova.conf'
@@ -353,7 +351,19 @@ def _unavailable(action: str, exc: Exception) -> errors.IronicUnavailable:
             '; renew the certificate of this service, or correct [ironic] '
             'cafile in nova.conf'
         )
-    return kind(text, status)
+    return kind(text, _status_of_ironic(exc))
+
+
+def _status_of_ironic(exc: Exception) -> int | None:
+    """Return the status of Ironic's answer; None if it is not Ironic's.
+
+    Errors of keystoneauth1 are about the connection, or Keystone's answer. A
+    404 of Ironic is no ``IronicUnavailable``, so it is one of a proxy here.
+    """
+    if not isinstance(exc, api_exc.HttpError):
+        return None
+    is_of_proxy = exc.http_status == http.HTTPStatus.NOT_FOUND
+    return None if is_of_proxy else exc.http_status
 
 
 def _is_unreached(exc: Exception) -> bool:

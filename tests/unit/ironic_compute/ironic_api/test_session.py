@@ -275,6 +275,7 @@ def test_connection_reset_after_a_request_is_not_certain(conf, gate, listener):
     ('answer', 'status'),
     [
         ({'status_code': 401}, 401),
+        ({'status_code': 404, 'text': 'of a proxy'}, None),
         ({'status_code': 500}, 500),
         ({'status_code': 503}, 503),
         ({'exc': requests.ConnectionError}, None),
