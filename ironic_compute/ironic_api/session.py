@@ -62,6 +62,10 @@ _NOTHING_DONE = (
     ksa_exc.NotFound,  # Of Keystone: there is no token to send.
 )
 
+# The answers of Keystone, or of Ironic to a token, that a wrong nova.conf may
+# cause. Keystone answers 404 if an application credential was deleted.
+_NO_TOKEN = (api_exc.Unauthorized, ksa_exc.Unauthorized, ksa_exc.NotFound)
+
 # Texts in Ironic's answer 409 if another request or a state change holds the
 # node's lock.
 _LOCKED = ('locked', 'state transition is in progress', 'while it is in state')
@@ -344,7 +348,7 @@ def _unavailable(action: str, exc: Exception) -> errors.IronicUnavailable:
     if _is_nothing_done(exc):
         kind = errors.IronicNotReached
     text = f'Ironic did not answer when asked to {action}: {exc}'
-    if isinstance(exc, api_exc.Unauthorized | ksa_exc.Unauthorized):
+    if isinstance(exc, _NO_TOKEN):
         text += '; check what is below [ironic] auth_type in nova.conf'
     elif 'CERTIFICATE_VERIFY_FAILED' in text:
         text += (

@@ -20,8 +20,10 @@ from keystoneauth1 import exceptions as ksa_exceptions
 def as_unavailable(send: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the ``request`` of a session with Neutron or Cinder.
 
-    Both answer 404 with a JSON object, as their clients ask for. Keystone has
-    no 404 for a request for a token; one for its versions may have it.
+    Both answer 404 with a JSON object, as their clients ask for. Keystone
+    answers 404 to a request for a token if an application credential was
+    deleted, which says as little of a port. A request for its versions may
+    have a 404.
     """
 
     @functools.wraps(send)

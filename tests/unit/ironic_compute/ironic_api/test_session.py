@@ -219,9 +219,12 @@ def test_node_without_a_conductor_is_not_missing(
 
 
 def test_404_of_keystone_is_none_of_ironic(client, http):
-    """A token has expired, and Keystone's web server has no Keystone."""
+    """A token has expired, and Keystone's web server has no Keystone.
+
+    Or the application credential was deleted.
+    """
     http.get(f'{URL}/v1/nodes/{NODE}', exc=ksa_exc.NotFound)
-    with pytest.raises(errors.IronicNotReached):
+    with pytest.raises(errors.IronicNotReached, match='auth_type'):
         client.read_node(NODE)
 
 
