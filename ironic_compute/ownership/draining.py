@@ -149,9 +149,10 @@ class Draining:
             return why_not
         # Nova's own saves of this record do not wait at the gate.
         self._gate.wait()
-        record.save()
         if former is None or not former.retires:
+            # First: a save without an answer may have been carried out.
             self._retirement.begin_anew()
+        record.save()
         LOG.info(
             'An operator has host %(host)s %(what)s',
             {'host': here, 'what': _describe(record)},

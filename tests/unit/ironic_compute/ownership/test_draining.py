@@ -78,6 +78,18 @@ class Drained(Desk):
             services_changed=lambda: self.changes.append('read again'),
         )
 
+    def order_without_answer(self) -> None:
+        """Order to retire c1; Nova stores that, and does not answer."""
+        save, self.record.save = self.record.save, self._time_out
+        with pytest.raises(oslo_messaging.MessagingTimeout):
+            self.draining.begin(None, retires=True)
+        self.record.save = save
+        self.cloud.show('c2')
+        self.cloud.clock.advance(10.0)
+
+    def _time_out(self) -> None:
+        raise oslo_messaging.MessagingTimeout('no answer')
+
     def _destroy(self) -> None:
         self.changes.append('destroyed')
         self.record = None
@@ -556,7 +568,10 @@ def test_empty_host_is_retired_after_a_while(retired: Drained) -> None:
     assert len(retired.changes) == 3
 
 
-def test_new_order_to_retire_begins_the_wait_anew(retired: Drained) -> None:
+@pytest.mark.parametrize('is_answered', [True, False])
+def test_new_order_to_retire_begins_the_wait_anew(
+    retired: Drained, is_answered: bool
+) -> None:
     """Meanwhile the host took nodes, and builds may be on their way to it.
 
     No round has seen it with a node: all were free, and went at once.
@@ -564,7 +579,10 @@ def test_new_order_to_retire_begins_the_wait_anew(retired: Drained) -> None:
     _run(retired, 30.0)
     assert retired.draining.end() is None
     retired.cloud.clock.advance(300.0)
-    retired.order(retires=True)
+    if is_answered:
+        retired.order(retires=True)
+    else:
+        retired.order_without_answer()
     retired.changes.clear()
     _run(retired, 30.0)
     retired.order(retires=True)
