@@ -57,6 +57,7 @@ def rebuild_request(
 
 
 _REBUILDING = frozenset({task_states.REBUILDING})
+_RESCUING = frozenset({task_states.RESCUING})
 
 
 class UnsupportedOperations(RefusedMoves):
@@ -190,12 +191,15 @@ class UnsupportedOperations(RefusedMoves):
     def rescue_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Refuse a rescue that the node does not support, before power-off."""
+        """Refuse a rescue that the node does not support, before power-off.
+
+        A refusal would clear the task that the server may have got meanwhile.
+        """
         parent: Method = super().rescue_instance  # type: ignore[misc]
         reason = self.driver.why_no_rescue(instance)
-        if reason is None:
-            return parent(context, instance, *args, **kwargs)
-        return _refuse_rescue(self, context, instance, reason)
+        if reason and stale_messages.is_due(instance, _RESCUING, self.clock):
+            return _refuse_rescue(self, context, instance, reason)
+        return parent(context, instance, *args, **kwargs)
 
 
 @refusal_of('rebuild_instance')

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rescue ends well though Ironic does not answer for a while."""
 
+import contextlib
 import functools
 import types
 from collections.abc import Callable, Mapping
@@ -18,7 +19,9 @@ from nova.compute import utils as compute_utils
 from ironic_compute import errors
 from ironic_compute.manager.deployed_servers import KeepsDeployedServers
 from ironic_compute.manager.rescues import RepeatedRescues
+from ironic_compute.manager.stale_messages import DropsStaleMessages
 from ironic_compute.manager.unsupported import UnsupportedOperations
+from ironic_compute.recovery.in_progress import InProgress
 from tests.unit.ironic_compute.driver import fake, timed
 
 _REQUESTS = (
@@ -212,6 +215,34 @@ def test_rescue_does_not_wait_if_the_server_has_another_task(
             nova_context.get_admin_context(), server
         )
     assert not bench.ironic.begun
+
+
+class _Dropping(UnsupportedOperations, DropsStaleMessages):
+    """A manager with the real handlers of a refusal and of a stale message."""
+
+    def __init__(self, bench: timed.TimedBench) -> None:
+        self.clock, self.driver, self.host = bench.clock, bench.driver, 'c1'
+        self.in_progress = InProgress()
+
+
+def test_task_of_a_server_outlasts_a_rescue_that_has_not_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The message of a stop would be dropped if its task were cleared."""
+    bench = _bench('active')
+    server = _server(task_state=task_states.RESCUING)
+    _Outage(bench, 0, 600.0, is_done=False)
+
+    def refresh(self: Any) -> None:
+        self.task_state = task_states.POWERING_OFF
+
+    monkeypatch.setattr(fake.UnsavedServer, 'refresh', refresh)
+    for reported in ('EventReporter', 'add_instance_fault_from_exc'):
+        monkeypatch.setattr(
+            compute_utils, reported, lambda *_, **__: contextlib.nullcontext()
+        )
+    _Dropping(bench).rescue_instance(nova_context.get_admin_context(), server)
+    assert server.task_state == task_states.POWERING_OFF
 
 
 def test_rescue_does_not_need_the_image_of_the_server() -> None:
