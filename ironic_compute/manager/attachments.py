@@ -21,11 +21,13 @@ from typing import Any
 import nova.conf
 import oslo_messaging
 from nova import exception as nova_exception
+from nova import utils as nova_utils
 from nova.compute import manager as nova_manager
 
 from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.manager.retries import after, has_no_answer, retried
+from ironic_compute.manager.stale_messages import read_until_answered
 from ironic_compute.paths.repeated_requests import waiting_at_most
 
 CONF = nova.conf.CONF
@@ -56,8 +58,23 @@ class WaitingAttachments(nova_manager.ComputeManager):
     def _process_instance_vif_deleted_event(
         self, context: Any, instance: Any, deleted_vif_id: Any
     ) -> None:
-        """Detach a port that Neutron has deleted, when Ironic answers."""
+        """Detach a port that Neutron has deleted, when Ironic answers.
+
+        Nova then saves the ports that the server has left.
+        """
         self._wait_to_detach(context, instance)
+        one_by_one = nova_utils.synchronized(f'vif-deleted-{instance.uuid}')
+        one_by_one(self._detach_deleted)(context, instance, deleted_vif_id)
+
+    def _detach_deleted(
+        self, context: Any, instance: Any, deleted_vif_id: Any
+    ) -> None:
+        """Detach a deleted port; read the ports of the server again first.
+
+        Another port may have been attached or deleted during the wait.
+        """
+        cache = instance.info_cache
+        read_until_answered(cache.refresh, instance.uuid, self.clock)
         super()._process_instance_vif_deleted_event(
             context, instance, deleted_vif_id
         )

@@ -9,6 +9,7 @@ import pytest
 from cinderclient import exceptions as cinder_exceptions
 from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
+from nova.network import neutron
 
 from ironic_compute import errors
 from ironic_compute.driver.nova_errors import as_nova_errors
@@ -16,7 +17,9 @@ from ironic_compute.manager.attachments import WaitingAttachments
 from tests.fakes.clock import ManualClock
 
 _AWAY = nova_exception.CinderConnectionFailed(reason='refused')
-_SERVER = types.SimpleNamespace(uuid='s1')
+_SERVER = types.SimpleNamespace(
+    uuid='s1', info_cache=types.SimpleNamespace(refresh=lambda: None)
+)
 
 
 class _Cinder:
@@ -139,3 +142,31 @@ def test_deleted_port_is_detached_when_ironic_answers(
     )
     manager._process_instance_vif_deleted_event(None, _SERVER, 'p1')
     assert detached == [('p1', waited_s)]
+
+
+def test_port_that_was_deleted_during_the_wait_is_not_saved_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second event of an outage has the first port, which is detached."""
+    saved = ['p1', 'p2', 'p3']
+
+    class Cache(types.SimpleNamespace):
+        def refresh(self) -> None:
+            self.network_info = [{'id': port} for port in saved]
+
+    def save(*_: Any, nw_info: Any) -> None:
+        saved[:] = [vif['id'] for vif in nw_info]
+
+    monkeypatch.setattr(neutron, 'update_instance_cache_with_nw_info', save)
+    manager: Any = object.__new__(WaitingAttachments)
+    manager.clock, manager.network_api = ManualClock(), None
+    manager.driver = types.SimpleNamespace(
+        instance_exists=lambda *_: True, detach_interface=lambda *_: None
+    )
+    caches = [Cache(), Cache()]
+    for cache in caches:
+        cache.refresh()
+    for cache, port in zip(caches, ('p1', 'p2'), strict=True):
+        server = types.SimpleNamespace(uuid='s1', info_cache=cache)
+        manager._process_instance_vif_deleted_event(None, server, port)
+    assert saved == ['p3']
