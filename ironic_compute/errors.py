@@ -6,6 +6,8 @@ into these classes; ``driver.nova_errors`` translates them into Nova's
 exceptions.
 """
 
+import http
+
 from oslo_config import cfg
 
 # oslo.config raises one of them for a value such as ``pass$word``.
@@ -112,3 +114,16 @@ class WaitTimeout(IronicComputeError):
 
 class NodeGone(IronicComputeError):
     """Ironic deleted a node while a thread waited for the node."""
+
+
+def is_ironic_away(exc: BaseException) -> bool:
+    """Return whether Ironic did not answer, by an error or by its cause.
+
+    A status 500 may be a refusal, which stays the same however often the
+    request is repeated.
+    """
+    cause = exc if isinstance(exc, IronicComputeError) else exc.__cause__
+    return (
+        isinstance(cause, IronicUnavailable)
+        and cause.http_status != http.HTTPStatus.INTERNAL_SERVER_ERROR
+    )

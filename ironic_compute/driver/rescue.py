@@ -7,7 +7,6 @@ otherwise, with its machine off, and its user would have to ask again.
 
 import dataclasses
 import functools
-import http
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -194,7 +193,7 @@ def until_answered(
         try:
             return act()
         except Exception as exc:
-            if not _has_no_answer(exc) or not _has_task(instance, task):
+            if not errors.is_ironic_away(exc) or not _has_task(instance, task):
                 raise
             LOG.warning(
                 'The rescue or unrescue of server %(server)s goes on when '
@@ -202,15 +201,6 @@ def until_answered(
                 {'server': instance.uuid, 'error': exc},
             )
         clock.sleep(_PAUSE_S)
-
-
-def _has_no_answer(exc: Exception) -> bool:
-    """Return whether Ironic did not answer; a status 500 may be a refusal."""
-    is_own = isinstance(exc, errors.IronicComputeError)
-    cause = exc if is_own else exc.__cause__
-    if not isinstance(cause, errors.IronicUnavailable):
-        return False
-    return cause.http_status != http.HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _has_task(instance: Any, task: str | None) -> bool:

@@ -9,7 +9,6 @@ teardown is therefore deleted before the next build on the node.
 """
 
 import contextlib
-import http
 import itertools
 import json
 import math
@@ -69,7 +68,7 @@ class Volumes:
             try:
                 return self._read_connector(node, instance)
             except errors.IronicUnavailable as exc:
-                if exc.http_status == http.HTTPStatus.INTERNAL_SERVER_ERROR:
+                if not errors.is_ironic_away(exc):
                     raise
                 LOG.warning(
                     'The volumes of server %(server)s are attached when '

@@ -26,7 +26,7 @@ from nova.compute import manager as nova_manager
 
 from hashring.clock import Clock
 from ironic_compute import errors
-from ironic_compute.manager.retries import after, has_no_answer, retried
+from ironic_compute.manager.retries import has_no_answer, retried
 from ironic_compute.manager.stale_messages import read_until_answered
 from ironic_compute.paths.repeated_requests import waiting_at_most
 
@@ -82,7 +82,7 @@ class WaitingAttachments(nova_manager.ComputeManager):
     @retried(
         'A deleted port of server %(server)s is detached from its node when '
         'Ironic answers: %(error)s',
-        after(errors.IronicUnavailable),
+        errors.is_ironic_away,
     )
     def _wait_to_detach(self, context: Any, instance: Any) -> None:
         """Read the node of a server; block until Ironic answers."""
@@ -90,7 +90,7 @@ class WaitingAttachments(nova_manager.ComputeManager):
             self.driver.instance_exists(instance)
         except Exception as exc:
             # Any other error is an answer, and left to the driver.
-            if isinstance(exc.__cause__, errors.IronicUnavailable):
+            if errors.is_ironic_away(exc):
                 raise
 
     def attach_volume(self, context: Any, instance: Any, bdm: Any) -> Any:

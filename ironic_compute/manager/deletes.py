@@ -21,7 +21,6 @@ interrupted delete by it.
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
-import http
 from typing import Any
 
 from nova import context as nova_context
@@ -41,17 +40,7 @@ LOG = logging.getLogger(__name__)
 
 def _has_no_answer(exc: Exception) -> bool:
     """Repeat if a service did not answer."""
-    if isinstance(exc.__cause__, errors.IronicUnavailable):
-        return _has_no_answer_of_ironic(exc)
-    return has_no_answer(exc)
-
-
-def _has_no_answer_of_ironic(exc: Exception) -> bool:
-    """Repeat if Ironic did not answer; a status 500 may be a refusal."""
-    cause = exc.__cause__
-    if not isinstance(cause, errors.IronicUnavailable):
-        return False
-    return cause.http_status != http.HTTPStatus.INTERNAL_SERVER_ERROR
+    return errors.is_ironic_away(exc) or has_no_answer(exc)
 
 
 _retried_until_answered = retried(
@@ -119,7 +108,7 @@ class RepeatedDeletes(nova_manager.ComputeManager):
     @retried(
         'The build of server %(server)s has failed, and its node is freed '
         'when Ironic answers: %(error)s',
-        _has_no_answer_of_ironic,
+        errors.is_ironic_away,
     )
     def _undo_build(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any

@@ -235,7 +235,7 @@ class DropsStaleMessages(nova_manager.ComputeManager):
     @retried(
         'A power event of server %(server)s waits until Ironic answers: '
         '%(error)s',
-        after(errors.IronicUnavailable),
+        errors.is_ironic_away,
     )
     def _must_save_power(
         self, context: Any, instance: Any, target: str

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The error classes: which of them allow a retry."""
 
+import pytest
+
 from ironic_compute import errors
 
 
@@ -26,3 +28,24 @@ def test_only_what_may_pass_is_retriable():
         errors.IronicNotReached,
         errors.NoConductor,
     }
+
+
+@pytest.mark.parametrize(
+    ('cause', 'is_away'),
+    [
+        (errors.IronicUnavailable('time-out'), True),
+        (errors.IronicUnavailable('too busy', 503), True),
+        (errors.NoConductor('none', 404), True),
+        (errors.IronicUnavailable('failed', 500), False),
+        (errors.NodeNotFound('gone'), False),
+        (None, False),
+    ],
+)
+def test_error_tells_whether_ironic_is_away(
+    cause: Exception | None, *, is_away: bool
+) -> None:
+    """Nova's errors have ours as their cause; 500 may be a refusal."""
+    of_nova = RuntimeError('of Nova')
+    of_nova.__cause__ = cause
+    assert errors.is_ironic_away(of_nova) is is_away
+    assert cause is None or errors.is_ironic_away(cause) is is_away
