@@ -2,8 +2,9 @@
 """A simulated file backend: a folder that agents on one machine share.
 
 As tooz's driver: a process has its locks until it gives them back or ends,
-however silent it is; a changed record is written by a leave and a join, so
-that the member is absent for an instant; a late heartbeat restores an entry.
+however silent it is; a late heartbeat restores an entry. As an agent of an
+older release: a changed record is written by a leave and a join, so that the
+member is absent for an instant.
 """
 
 from typing import Any
