@@ -74,10 +74,12 @@ class NodeChanges:
         Only for a node that is not in this pool any more: no list contains it,
         so no pass would read its row, which names this host.
         """
-        if self._unheld.is_arriving(node):
+        if not self._unheld.is_arriving(node):
+            return
+        if not self.is_held(node):  # The message may have come late.
             self._new_nodes.hold_if_ours(node)
-            if self.is_held(node):
-                self._unheld.pop_due(node)
+        if self.is_held(node):
+            self._unheld.pop_due(node)
 
     def note_deleted(self, node: NodeId) -> None:
         """Have two reads confirm the delete that Ironic notified."""

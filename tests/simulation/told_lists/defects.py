@@ -102,7 +102,23 @@ class BelievesInAnyHolder(NewNodes):
 
 
 class BeginsWithToldLists(AuditSchedule):
-    """A worker that has read nothing yet uses a told list."""
+    """A worker that has read nothing yet uses a told list.
+
+    It reads no list of its own before the next is due, though its first
+    changes request one.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._is_new = True
+
+    def request(self) -> None:
+        if not self._is_new:
+            super().request()
+
+    def note_done(self) -> None:
+        self._is_new = self._is_new and self._done_s is None
+        super().note_done()
 
     def may_use_told(self) -> bool:
         if self._done_s is None:
@@ -155,14 +171,14 @@ PARTS: dict[str, Parts] = {
 SEEDS: dict[str, int] = {
     'what differs is not read': 0,
     'told list taken for a read': 7,
-    'used while a node waits': 1,
+    'used while a node waits': 3,
     'rows not audited': 4,
-    'absence taken for a 404': 5,
+    'absence taken for a 404': 3,
     'deleted nodes not looked for': 4,
     'two lists at once make two 404s': 1,
     'listed nodes forgotten': 0,
     'former holder believed': 0,
     'holder without a Service believed': 0,
-    'told list before an own one': 48,
+    'told list before an own one': 0,
     'silence waited out for ever': 2,
 }

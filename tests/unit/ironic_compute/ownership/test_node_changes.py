@@ -10,6 +10,7 @@ import pytest
 from hashring.ring import Host
 from ironic_compute.nodes.listed_nodes import listed_fingerprint
 from resource_tracker.node import NodeFacts, NodeId
+from tests.simulation.faults import Unreachable
 from tests.simulation.wire import SentRequest
 from tests.unit.ironic_compute.hosts import Cloud, One
 
@@ -441,3 +442,22 @@ def test_given_node_that_was_held_and_is_gone_does_not_wait(
         one.audit()
         pair.rounds(one, 15)
     assert one.node_changes.count_differing(_told(pair)) == 0
+
+
+def test_missing_node_that_is_held_needs_no_row(cloud: Cloud) -> None:
+    """The message that it was given here came late, and Nova is away.
+
+    Without the mark the next list would offer the node.
+    """
+    one = _one(cloud)
+    one.audit()
+    cloud.rounds(one, 3)
+    one.unheld.mark_given([N1])
+
+    def fail(node: NodeId) -> None:
+        raise Unreachable('no answer')
+
+    one.new_nodes.hold_if_ours = fail  # type: ignore[method-assign]
+    one.node_changes.mark_missing(N1)
+    assert one.held_nodes.is_missing(N1)
+    assert not one.unheld.is_arriving(N1)
