@@ -17,14 +17,13 @@ from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.ironic_api.states import ProvisionState
+from ironic_compute.retry import retry
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
 
 _Result = TypeVar('_Result')
 
-# Seconds between two tries while Ironic is away; each try takes minutes.
-_PAUSE_S = 10.0
 # Longer than Ironic itself waits for the ramdisk before it reports a failure.
 _TIMEOUT_S = 3600.0
 
@@ -189,18 +188,16 @@ def until_answered(
     may have reset its state, or its user may have deleted it.
     """
     task = instance.task_state
-    while True:
-        try:
-            return act()
-        except Exception as exc:
-            if not errors.is_ironic_away(exc) or not _has_task(instance, task):
-                raise
-            LOG.warning(
-                'The rescue or unrescue of server %(server)s goes on when '
-                'Ironic answers: %(error)s',
-                {'server': instance.uuid, 'error': exc},
-            )
-        clock.sleep(_PAUSE_S)
+    return retry(
+        act,
+        clock,
+        lambda exc: errors.is_ironic_away(exc) and _has_task(instance, task),
+        lambda exc: LOG.warning(
+            'The rescue or unrescue of server %(server)s goes on when '
+            'Ironic answers: %(error)s',
+            {'server': instance.uuid, 'error': exc},
+        ),
+    )
 
 
 def _has_task(instance: Any, task: str | None) -> bool:

@@ -22,6 +22,7 @@ from ironic_compute import errors
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.driver.power import Power
 from ironic_compute.ironic_api.states import PowerState
+from ironic_compute.retry import retry
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
@@ -29,8 +30,6 @@ LOG = logging.getLogger(__name__)
 
 # How long a delete waits for the lock of a node that is being cleaned.
 _LOCK_WAIT_S = 5.0
-# Seconds between two tries while Ironic is away; each try takes minutes.
-_AWAY_PAUSE_S = 10.0
 
 
 class Volumes:
@@ -64,18 +63,16 @@ class Volumes:
         address, the address of one of the server's ports is used.
         """
         node = NodeId(instance.node or self._assumed_nodes[instance.uuid])
-        while True:
-            try:
-                return self._read_connector(node, instance)
-            except errors.IronicUnavailable as exc:
-                if not errors.is_ironic_away(exc):
-                    raise
-                LOG.warning(
-                    'The volumes of server %(server)s are attached when '
-                    'Ironic answers: %(error)s',
-                    {'server': instance.uuid, 'error': exc},
-                )
-            self._waiter.clock.sleep(_AWAY_PAUSE_S)
+        return retry(
+            lambda: self._read_connector(node, instance),
+            self._waiter.clock,
+            errors.is_ironic_away,
+            lambda exc: LOG.warning(
+                'The volumes of server %(server)s are attached when Ironic '
+                'answers: %(error)s',
+                {'server': instance.uuid, 'error': exc},
+            ),
+        )
 
     def _read_connector(self, node: NodeId, instance: Any) -> dict[str, Any]:
         connectors: dict[str, list[str]] = {}

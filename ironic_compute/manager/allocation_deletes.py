@@ -18,7 +18,8 @@ from nova import exception as nova_exception
 from oslo_log import log as logging
 
 from hashring.clock import Clock
-from ironic_compute.manager.retries import after, retry
+from ironic_compute.manager.retries import after
+from ironic_compute.retry import retry
 
 LOG = logging.getLogger(__name__)
 

@@ -31,8 +31,9 @@ from ironic_compute.batching import run_isolated
 from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.manager import forwarding
 from ironic_compute.manager.build_messages import BUILD, BuildMessages
-from ironic_compute.manager.retries import after, retry, while_kept
+from ironic_compute.manager.retries import after, while_kept
 from ironic_compute.manager.tracker import BareMetalTracker
+from ironic_compute.retry import retry
 from ironic_compute.worker.components import Components
 from resource_tracker.node import NodeId
 

@@ -15,7 +15,8 @@ import oslo_messaging
 from nova.compute import rpcapi
 
 from hashring.clock import Clock
-from ironic_compute.manager.retries import after, retry
+from ironic_compute.manager.retries import after
+from ironic_compute.retry import retry
 
 # Seconds until a build or unshelve that no queue receives is given up. A dead
 # host has a queue again when another daemon has adopted it.

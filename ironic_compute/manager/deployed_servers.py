@@ -26,7 +26,8 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute.manager.late_saves import saved_by
-from ironic_compute.manager.retries import NO_ANSWER_OF_NOVA, after, retry
+from ironic_compute.manager.retries import NO_ANSWER_OF_NOVA, after
+from ironic_compute.retry import retry
 
 LOG = logging.getLogger(__name__)
 

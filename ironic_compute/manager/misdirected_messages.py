@@ -39,8 +39,9 @@ from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.manager import request_context
 from ironic_compute.manager.forwarding import HOPS, next_hop
-from ironic_compute.manager.retries import retry, while_kept
+from ironic_compute.manager.retries import while_kept
 from ironic_compute.manager.stale_messages import read_until_answered
+from ironic_compute.retry import retry
 from resource_tracker.node import NodeId
 
 CONF = nova.conf.CONF

@@ -32,10 +32,10 @@ from hashring.clock import Clock
 from ironic_compute.manager.retries import (
     NO_ANSWER_OF_NOVA,
     after,
-    retry,
     retry_in_cinder,
 )
 from ironic_compute.manager.shelving import list_attachments
+from ironic_compute.retry import retry
 
 LOG = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ server's record first if, for instance, a delete could make it wrong.
 
 The thread keeps the server's lock, and RabbitMQ the message. If the process
 ends, after a drain or without its lease, the next worker gets the message.
-Tenacity's time limit reads a clock of its own, so it is not used here.
 """
 
 import functools
@@ -25,6 +24,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import delivery
+from ironic_compute.retry import retry
 
 LOG = logging.getLogger(__name__)
 
@@ -89,31 +89,6 @@ def _status_of_cinder(exc: Exception) -> int | None:
 def while_kept(exc: Exception) -> bool:
     """Repeat after any error while RabbitMQ keeps this thread's message."""
     return delivery.current() is not None
-
-
-def retry(
-    step: Callable[[], _Result],
-    clock: Clock,
-    is_repeated: _Errors,
-    log: Callable[[Exception], None] = LOG.debug,
-    pause_s: float = 10.0,
-    limit_s: float = math.inf,
-) -> _Result:
-    """Carry out a step and return its result; blocks until it is answered.
-
-    :param is_repeated: whether to repeat the step after an error
-    :param log: called with each such error
-    :param limit_s: seconds after which an error is raised in any case
-    """
-    ends_s = clock.now_s() + limit_s
-    while True:
-        try:
-            return step()
-        except Exception as exc:
-            if not is_repeated(exc) or clock.now_s() >= ends_s:
-                raise
-            log(exc)
-        clock.sleep(pause_s)
 
 
 def retried(

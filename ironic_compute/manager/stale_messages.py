@@ -33,13 +33,9 @@ from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.manager.late_saves import expecting_unshelve
 from ironic_compute.manager.newer_tasks import keeping_newer_tasks
-from ironic_compute.manager.retries import (
-    NO_ANSWER_OF_NOVA,
-    after,
-    retried,
-    retry,
-)
+from ironic_compute.manager.retries import NO_ANSWER_OF_NOVA, after, retried
 from ironic_compute.recovery.in_progress import InProgress
+from ironic_compute.retry import retry
 
 LOG = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from ironic_compute.manager.retries import (
     NO_ANSWER,
     after,
     retried,
-    retry,
     while_kept,
 )
+from ironic_compute.retry import retry
 from tests.fakes.clock import ManualClock
 
 _TIMEOUT = oslo_messaging.MessagingTimeout('no answer')
