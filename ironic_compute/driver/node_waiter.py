@@ -10,11 +10,9 @@ a wait only after a read of the node has confirmed it, because a list that
 Ironic answered before our change may have put an older state into the cache.
 """
 
-import contextlib
 import functools
 import math
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 import attrs
@@ -27,6 +25,7 @@ from ironic_compute import errors
 from ironic_compute.driver import nova_errors
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.nodes.node_cache import NodeCache
+from ironic_compute.waiting_threads import WaitingThreads
 from resource_tracker.node import NodeFacts, NodeId
 
 CONF = nova.conf.CONF
@@ -50,27 +49,6 @@ class Feed(Protocol):
 
     def request_read(self, node: str) -> None:
         """Read a node as soon as possible; returns at once."""
-
-
-class WaitingThreads:
-    """The threads that only wait for Ironic; any thread may call."""
-
-    def __init__(self) -> None:
-        self._idents: set[int] = set()
-
-    @contextlib.contextmanager
-    def include_current(self) -> Iterator[None]:
-        """Count the current thread as waiting while the block runs."""
-        ident = threading.get_ident()
-        self._idents.add(ident)
-        try:
-            yield
-        finally:
-            self._idents.discard(ident)
-
-    def idents(self) -> frozenset[int]:
-        """Return the idents of the threads that wait now."""
-        return frozenset(self._idents.copy())
 
 
 @attrs.define(eq=False, repr=False, slots=False)

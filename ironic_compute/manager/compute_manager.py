@@ -284,7 +284,7 @@ class IronicComputeManager(
         self.server_moves.start()
 
     def graceful_shutdown(self, timeout: float | None = None) -> None:
-        """Block until the only busy threads are those that wait for Ironic.
+        """Block until the only busy threads are those that only wait.
 
         :param timeout: in seconds; Nova 33 passes none, and would itself sleep
             for the whole ``manager_shutdown_timeout``
@@ -302,8 +302,8 @@ class IronicComputeManager(
         count = len(self.in_progress.threads_by_server())
         if count and has_drained:
             LOG.info(
-                'Leaving %(count)d servers that wait for Ironic to the next '
-                'worker',
+                'Leaving %(count)d servers that wait for Ironic or a new node '
+                'to the next worker',
                 {'count': count},
             )
             self._components.leave()
@@ -317,8 +317,9 @@ class IronicComputeManager(
         self.cleanup_host()
 
     def _is_busy(self) -> bool:
-        """Return whether any thread does more than wait for Ironic."""
+        """Return whether any thread does more than wait."""
         waiting = self.driver.list_waiting_threads()
+        waiting |= self.rt.list_waiting_threads()
         at_work = self.in_progress.threads_by_server()
         return any(threads - waiting for threads in at_work.values()) or any(
             server not in at_work for server in compat.list_served(self)

@@ -20,11 +20,13 @@ from nova.compute import claims as nova_claims
 from nova.compute import vm_states
 from oslo_log import log as logging
 
+from ironic_compute import delivery
 from ironic_compute.batching import run_isolated
 from ironic_compute.errors import IronicComputeError, NodeNotFound
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.nodes.compute_nodes import FAILED_BUILDS, ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.waiting_threads import WaitingThreads
 from resource_tracker.claims import ClaimBook
 from resource_tracker.errors import NodeClaimed
 from resource_tracker.node import NodeFacts, NodeId
@@ -93,6 +95,7 @@ class BareMetalTracker:
 
     def __attrs_post_init__(self) -> None:
         self.service_ref: Any = None
+        self._waiting_threads = WaitingThreads()
 
     # The host and its nodes
 
@@ -151,9 +154,27 @@ class BareMetalTracker:
 
     def wait_confirmed(self, node: NodeId) -> None:
         """Block until the row of a node is confirmed or the node not held."""
-        rows = self._held_nodes.unconfirmed_rows
-        while node in rows:
-            rows.wait_confirmed(node, _WAIT_S)
+        while node in self._held_nodes.unconfirmed_rows:
+            self._wait_confirmed(node, _WAIT_S)
+
+    def _wait_confirmed(self, node: NodeId, timeout_s: float) -> None:
+        """Block until a row is confirmed, not held, or the time is over.
+
+        The thread counts as waiting meanwhile, if RabbitMQ gives its message
+        to the next worker of the host.
+        """
+        is_kept = delivery.current() is not None
+        waiting = self._waiting_threads.include_current()
+        with waiting if is_kept else contextlib.nullcontext():
+            self._held_nodes.unconfirmed_rows.wait_confirmed(node, timeout_s)
+
+    def list_waiting_threads(self) -> frozenset[int]:
+        """Return the idents of the threads that wait for a new row.
+
+        A worker that stops leaves these builds to the next worker, because
+        a row can be unconfirmed for a minute after each start.
+        """
+        return self._waiting_threads.idents()
 
     def instance_claim(
         self,
@@ -179,9 +200,7 @@ class BareMetalTracker:
         # A row may be unconfirmed here although the previous worker of this
         # host had confirmed it and offered the node. Therefore the build waits
         # instead of being refused.
-        self._held_nodes.unconfirmed_rows.wait_confirmed(
-            node, self._confirm_timeout_s
-        )
+        self._wait_confirmed(node, self._confirm_timeout_s)
         self._held_row(node)
         self._claim(node, instance.uuid, _generation(node, allocations))
         try:

@@ -8,8 +8,8 @@ the server's Instance record again, because recovery may have done the task.
 A handler that puts an interrupted request back waits until it is alone.
 
 At shutdown the manager waits until the threads recorded here have ended,
-except threads that only wait for Ironic, because the next worker can wait for
-Ironic as well.
+except threads that only wait (``ironic_compute.waiting_threads``), because the
+next worker can wait as well.
 """
 
 import contextlib

@@ -14,11 +14,11 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from nova.compute import manager as nova_manager
 
 from ironic_compute.driver.cancellations import Cancellations
-from ironic_compute.driver.node_waiter import WaitingThreads
 from ironic_compute.gate import LeaseGate
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.paths.repeated_requests import RepeatedRequests
 from ironic_compute.recovery.in_progress import InProgress
+from ironic_compute.waiting_threads import WaitingThreads
 from tests.fakes.clock import ManualClock
 
 from ..driver import fake
@@ -62,6 +62,7 @@ class _Manager(IronicComputeManager):  # type: ignore[misc]
         self.driver = types.SimpleNamespace(
             list_waiting_threads=self.waiting_threads.idents
         )
+        self.rt = types.SimpleNamespace(list_waiting_threads=frozenset)
         self._in_progress_tasks: dict[int, Any] = {}
         self._components: Any = types.SimpleNamespace(
             clock=self.clock,
@@ -159,7 +160,18 @@ def test_threads_at_a_shut_gate_are_left_after_the_timeout() -> None:
 
 def test_threads_that_wait_for_ironic_are_left_to_the_next_worker() -> None:
     """The shutdown does not wait for a deploy, which may take an hour."""
+    _assert_is_left(_Manager())
+
+
+def test_builds_that_wait_for_a_new_row_are_left_to_the_next_worker() -> None:
+    """The shutdown does not wait until the row of a new node is confirmed."""
     manager = _Manager()
+    manager.driver, manager.rt = manager.rt, manager.driver
+    _assert_is_left(manager)
+
+
+def _assert_is_left(manager: _Manager) -> None:
+    """Stop a manager while a thread only waits."""
 
     @contextlib.contextmanager
     def build() -> Iterator[None]:

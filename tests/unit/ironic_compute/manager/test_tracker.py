@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import threading
 import types
 from collections.abc import Callable, Sequence
 from concurrent import futures
@@ -13,7 +14,7 @@ from nova import exception as nova_exception
 from nova.compute import task_states, vm_states
 
 from hashring.ring import Host
-from ironic_compute import errors
+from ironic_compute import delivery, errors
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.nodes.records import NEW
 from resource_tracker.claims import Claim
@@ -469,6 +470,49 @@ def test_unshelve_waits_for_the_record_of_its_node(
             waiting.result(0.2)
         one.held_nodes.confirm_row(N, one.held_nodes.row(N))
         waiting.result(10.0)
+
+
+def _wait_with_message(
+    renewed: tuple[Cloud, One], message: delivery.Delivery | None
+) -> frozenset[int]:
+    """Return the threads that wait for a row, while one does."""
+    cloud, one = renewed
+    tracker = _tracker(cloud, one, one.rows)
+    handled = message.handled() if message else contextlib.nullcontext()
+
+    def wait() -> int:
+        with handled:
+            tracker.wait_confirmed(N)
+        return threading.get_ident()
+
+    with futures.ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(wait)
+        with pytest.raises(futures.TimeoutError):
+            waiting.result(0.2)
+        idents = tracker.list_waiting_threads()
+        one.held_nodes.confirm_row(N, one.held_nodes.row(N))
+        assert idents <= {waiting.result(10.0)}
+    assert tracker.list_waiting_threads() == frozenset()
+    return idents
+
+
+def test_build_that_waits_for_a_record_is_left_to_the_next_worker(
+    renewed: tuple[Cloud, One],
+) -> None:
+    """A worker that stops does not wait for it, as RabbitMQ has its message.
+
+    A stop lasted 40 s while a build waited, and the next worker made the build
+    wait again.
+    """
+    message = delivery.Delivery(lambda: None)
+    assert len(_wait_with_message(renewed, message)) == 1
+
+
+def test_build_whose_message_is_acknowledged_is_not_left(
+    renewed: tuple[Cloud, One],
+) -> None:
+    """A worker that stops waits for it, as no other worker would get it."""
+    assert _wait_with_message(renewed, None) == frozenset()
 
 
 def test_build_goes_elsewhere_if_the_record_stays_unconfirmed(
