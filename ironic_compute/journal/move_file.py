@@ -126,6 +126,8 @@ class MoveFile:
         self._has_failed = False
 
     def _append(self, line: bytes) -> None:
+        if self._fd is not None and not os.fstat(self._fd).st_nlink:
+            self._close()  # Somebody has deleted the file.
         if self._fd is None:
             self._fd = self._open()
         size = os.fstat(self._fd).st_size

@@ -187,6 +187,20 @@ def test_entry_is_written_by_a_thread_at_once(path: pathlib.Path) -> None:
     file.stop()
 
 
+def test_journal_that_somebody_has_deleted_is_begun_anew(
+    path: pathlib.Path,
+) -> None:
+    """The process may run for a year."""
+    file = MoveFile(path)
+    for number in range(3):
+        file.add(move(number))
+        file.write_pending()
+        if number == 1:
+            path.unlink()
+            path.parent.rmdir()
+    assert read_moves(path.parent, ALL) == [move(2)]
+
+
 _WRITER = """
     import itertools, pathlib, sys
     from ironic_compute.journal.move_file import MoveFile
