@@ -13,7 +13,7 @@ import dataclasses
 import datetime
 import functools
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from oslo_utils import timeutils
@@ -40,6 +40,8 @@ class Delivered:
         self._facts: dict[NodeId, NodeFacts] = {}
         # Nodes whose facts come from a notification, not from a read.
         self._notified: set[NodeId] = set()
+        # Nodes that the last list of all nodes did not have.
+        self._unlisted: frozenset[NodeId] = frozenset()
 
     def accept_read(self, facts: NodeFacts) -> bool:
         """Record facts that a read of the single node has returned.
@@ -120,6 +122,20 @@ class Delivered:
         """Remove a node, because its facts were not delivered or are stale."""
         with self._lock:
             self._remove(node)
+
+    def forget_unlisted(self, names: Set[NodeId]) -> None:
+        """Forget the nodes that two lists of all nodes in a row did not have.
+
+        Without a notification, nobody reads a deleted node of another host.
+        One list may be older than a new node.
+
+        :param names: the nodes of the list
+        """
+        with self._lock:
+            unlisted = frozenset(self._facts.keys() - names)
+            for node in unlisted & self._unlisted:
+                self._remove(node)
+            self._unlisted = unlisted
 
     def _remove(self, node: NodeId) -> None:
         self._facts.pop(node, None)

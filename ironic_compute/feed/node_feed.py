@@ -278,6 +278,7 @@ class NodeFeed:
         told = self._told_lists.take() if self._schedule.take_told() else None
         if told is not None and self._may_use(told):
             self._call_audit(self._sink.audit_told, told)
+            self._delivered.forget_unlisted(told.keys())
         elif self._schedule.is_due():
             self._schedule.begin()
             if not self._try_read(self._audit):
@@ -323,6 +324,7 @@ class NodeFeed:
             self._shared.tell_all(began_s, listed)
             newest = NewestFacts(reads, listed)
             self._call_audit(self._sink.audit_nodes, newest)
+            self._delivered.forget_unlisted(newest.keys())
             # They may have been delivered just before a read found that they
             # left, and no list of this pool would correct that.
             for node in sorted(newest.left()):

@@ -10,7 +10,7 @@ from ironic_compute import errors
 from ironic_compute.feed.node_feed import NodeFeed
 from ironic_compute.nodes.changes_read import ChangesRead
 from ironic_compute.nodes.listed_nodes import split
-from resource_tracker.node import NodeFacts
+from resource_tracker.node import NodeFacts, NodeId
 from tests.fakes.clock import ManualClock
 from tests.unit.ironic_compute.feed.test_node_feed import (
     Ironic,
@@ -211,3 +211,24 @@ def test_failed_list_is_tried_again_until_it_is_told(feed: _Feed) -> None:
     assert feed._try_audit() == feed._interval_s
     assert feed.hear_of_all() == 300.0
     assert feed.counts() == (1, 0)
+
+
+@pytest.mark.parametrize('reads', [True, False])
+def test_facts_of_deleted_nodes_are_forgotten(
+    feed: _Feed, *, reads: bool
+) -> None:
+    """Nobody reads such a node of another host without a notification."""
+    feed.others.reads = reads
+    for node in ('kept', 'deleted'):
+        feed.ironic.put(node)
+    feed._read_delta()
+    del feed.ironic.nodes_by_uuid['deleted']
+    for is_forgotten in (False, True):
+        feed.clock.advance(AUDIT_S)
+        if reads:
+            feed._try_audit()
+        else:
+            feed.hear_of_all()
+        gone = feed._delivered.facts(NodeId('deleted'))
+        assert (gone is None) is is_forgotten
+        assert feed._delivered.facts(NodeId('kept')) is not None
