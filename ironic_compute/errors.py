@@ -116,6 +116,16 @@ class NodeGone(IronicComputeError):
     """Ironic deleted a node while a thread waited for the node."""
 
 
+def is_node_kept(exc: BaseException) -> bool:
+    """Return whether Ironic has answered that a server stays on its node.
+
+    By an error or by its cause. If the machine is broken, each further request
+    may end so for months.
+    """
+    cause = exc if isinstance(exc, IronicComputeError) else exc.__cause__
+    return isinstance(cause, TeardownFailed | WaitTimeout | IronicRefused)
+
+
 def is_ironic_away(exc: BaseException) -> bool:
     """Return whether Ironic did not answer, by an error or by its cause.
 

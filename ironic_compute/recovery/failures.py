@@ -16,6 +16,8 @@ from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from oslo_log import log as logging
 
+from ironic_compute import errors
+
 LOG = logging.getLogger(__name__)
 
 
@@ -80,9 +82,15 @@ class TaskFailures:
         """Free a build's resources, then put its server to ERROR.
 
         The Instance is saved last: if the worker ends before that, the next
-        worker finds the build unfinished and ends it again.
+        worker finds the build unfinished and ends it again. A server that
+        Ironic cannot remove from its node keeps the node until it is deleted.
         """
-        self._free_build(context, instance)
+        try:
+            self._free_build(context, instance)
+        except Exception as exc:
+            if not errors.is_node_kept(exc):
+                raise
+            sentence = f'{sentence}; and it is still on its node: {exc}'
         self.fail_task(context, instance, sentence)
 
     def leave_shelved(self, context: Any, instance: Any, why: str) -> None:
