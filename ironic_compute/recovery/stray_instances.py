@@ -18,6 +18,7 @@ import attrs
 from oslo_log import log as logging
 
 from hashring.ring import Host
+from ironic_compute import errors
 from ironic_compute.batching import run_isolated
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
@@ -33,6 +34,11 @@ _REAP, _NOOP = 'reap', 'noop'
 
 # The number of Instance records that are read in one RPC.
 _READ_MAX = 250
+
+# A node that Ironic could not free so often is left alone until the servers on
+# all nodes are checked again. Each try has Ironic lock the node, so that the
+# operator who mends it could not use it.
+_TRIES_COUNT = 3
 
 
 class FreeNode(Protocol):
@@ -69,6 +75,8 @@ class StrayInstances:
         self._to_recheck: queue.SimpleQueue[_Found] = queue.SimpleQueue()
         self._failed_builds: frozenset[_Found] = frozenset()
         self._logged: set[_Found] = set()
+        # How often Ironic could not free a node.
+        self._failures: dict[_Found, int] = {}
 
     def forget_checked(self) -> None:
         """Check the servers on all held nodes again in the next round."""
@@ -96,6 +104,8 @@ class StrayInstances:
             if facts.instance_uuid is not None
         }
         self._checked &= found
+        for key in self._failures.keys() - found:
+            self._failures.pop(key, None)
         keys = self._select_away(found - self._checked)
         rows = self._compute_nodes.read_servers({server for _, server in keys})
         failed_builds = set()
@@ -239,8 +249,22 @@ class StrayInstances:
                 # then the node's instance_uuid keeps other builds off.
                 self._held_nodes.release_claim(node, server)
                 self._free_node(node, server)
+            except errors.IronicComputeError as exc:
+                self._note_failure((node, server), exc)
             except Exception:
                 LOG.exception(
                     'Could not free node %(node)s; trying again later',
                     {'node': node},
                 )
+
+    def _note_failure(self, key: _Found, exc: Exception) -> None:
+        """Log why a node could not be freed; leave it if that is lasting."""
+        LOG.warning(
+            'Node %(node)s still has server %(server)s, and could not be '
+            'freed; trying again later: %(error)s',
+            {'node': key[0], 'server': key[1], 'error': exc},
+        )
+        if errors.is_node_kept(exc):
+            self._failures[key] = self._failures.get(key, 0) + 1
+            if self._failures[key] >= _TRIES_COUNT:
+                self._checked.add(key)

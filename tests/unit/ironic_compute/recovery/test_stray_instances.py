@@ -238,6 +238,39 @@ def test_node_follows_its_own_server_at_rest(
     assert followed.nodes == given
 
 
+@pytest.mark.parametrize(
+    ('error', 'count', 'later_count'),
+    [
+        (errors.TeardownFailed('the BMC is dead'), 3, 4),
+        (errors.IronicRefused('the node is protected'), 3, 4),
+        (errors.WaitTimeout('it is still deleting'), 3, 4),
+        (errors.IronicNotReached('connection refused'), 60, 120),
+    ],
+)
+def test_node_that_ironic_cannot_free_is_not_locked_each_minute(
+    error: Exception,
+    count: int,
+    later_count: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A machine may be broken for months; each audit tries once."""
+    _, one = _built_and_deleted()
+    tries: list[NodeId] = []
+
+    def free(node: NodeId, server: str) -> None:
+        tries.append(node)
+        raise error
+
+    strays = _strays(one, free)
+    for expected in (count, later_count):
+        strays.forget_checked()
+        for _ in range(60):
+            strays.check()
+        assert len(tries) == expected
+    assert 'Traceback' not in caplog.text
+    assert caplog.text.count(str(error)) == later_count
+
+
 class _RecordedTransfers:
     """Records the nodes that are transferred."""
 
