@@ -79,6 +79,11 @@ _SWITCH_INTERVAL_S = 0.001
 # Neutron has set up a slow switch.
 _REQUEST_TIMEOUT_S = 120
 
+# Seconds for which Nova lets a worker stop, and those of them in which it does
+# not wait for tasks any more.
+_DRAIN_S = 60
+_AFTER_TASKS_S = 15
+
 # Defaults of a worker in place of Nova's; a value in nova.conf overrides them.
 _DEFAULTS = (
     # Nova compares this option with this name to distinguish bare metal from
@@ -91,8 +96,8 @@ _DEFAULTS = (
     # Ten suffice, because syncing one server takes a single request to
     # nova-conductor.
     (None, 'sync_power_state_pool_size', 10),
-    (None, 'graceful_shutdown_timeout', 60),
-    (None, 'manager_shutdown_timeout', 45),
+    (None, 'graceful_shutdown_timeout', _DRAIN_S),
+    (None, 'manager_shutdown_timeout', _DRAIN_S - _AFTER_TASKS_S),
     ('neutron', 'timeout', _REQUEST_TIMEOUT_S),
     ('cinder', 'timeout', _REQUEST_TIMEOUT_S),
     ('glance', 'timeout', _REQUEST_TIMEOUT_S),
@@ -182,6 +187,7 @@ def configure(config_arguments: Sequence[str]) -> None:
         )
         queue_names.use_random_names(CONF)
         nova_rpc.init(CONF)
+        allow_long_drain(CONF)
     logging.setup(CONF, PROG)
     objects.register_all()
     nova.db.main.api.DISABLE_DB_ACCESS = True
@@ -192,6 +198,18 @@ def set_defaults(conf: cfg.ConfigOpts) -> None:
     """Set a worker's defaults of Nova's options, except those for RPC."""
     for group, name, value in _DEFAULTS:
         compat.set_default(conf, name, value, group)
+
+
+def allow_long_drain(conf: cfg.ConfigOpts) -> None:
+    """Let a worker that stops use all the time that its agent gives it.
+
+    Values of Nova's options in nova.conf win. With a shorter time than Nova's
+    the agent kills the worker, which then changes nothing.
+    """
+    drain_s = max(_DRAIN_S, int(conf.coordination.drain_timeout_s))
+    compat.set_default(conf, 'graceful_shutdown_timeout', drain_s, None)
+    tasks_s = drain_s - _AFTER_TASKS_S
+    compat.set_default(conf, 'manager_shutdown_timeout', tasks_s, None)
 
 
 def make_tenure(appointment: pipe.Appointment) -> Tenure:

@@ -10,9 +10,11 @@ from nova import exception as nova_exception
 from oslo_config import fixture
 
 from hashring.ring import Host
-from ironic_compute import errors, instructions
+from ironic_compute import config, errors, instructions
 from ironic_compute.agent import exit_codes, pipe
 from ironic_compute.worker import process
+
+_STOP_LIMITS = ('manager_shutdown_timeout', 'graceful_shutdown_timeout')
 
 
 def _end_of(exc: Exception | None) -> tuple[int, list[pipe.Message]]:
@@ -93,3 +95,33 @@ def test_a_worker_is_of_the_pool_of_its_agent(tmp_path: pathlib.Path) -> None:
             assert conf.conf.ironic.shard is None
             file.write_text('[ironic]\nconductor_group = rack3\n')
             instructions.reload_options(conf.conf)
+
+
+@pytest.mark.parametrize(
+    'drain_s, limits_s',
+    [(20.0, (45, 60)), (60.0, (45, 60)), (300.5, (285, 300))],
+)
+def test_a_worker_may_drain_for_as_long_as_its_agent_waits(
+    drain_s: float, limits_s: tuple[int, int]
+) -> None:
+    """A longer drain_timeout_s saved no task: Nova ended after a minute."""
+    config.register_opts(process.CONF)
+    with fixture.Config(process.CONF) as conf:
+        conf.config(group='coordination', drain_timeout_s=drain_s)
+        process.allow_long_drain(conf.conf)
+        for name, limit_s in zip(_STOP_LIMITS, limits_s, strict=True):
+            assert conf.conf[name] == limit_s
+            conf.conf.clear_default(name)
+
+
+def test_limits_of_a_stop_in_nova_conf_win() -> None:
+    """They have a meaning of their own for whoever has set them."""
+    config.register_opts(process.CONF)
+    with fixture.Config(process.CONF) as conf:
+        for name in _STOP_LIMITS:
+            conf.config(**{name: 90})
+        conf.config(group='coordination', drain_timeout_s=300.0)
+        process.allow_long_drain(conf.conf)
+        for name in _STOP_LIMITS:
+            assert conf.conf[name] == 90
+            conf.conf.clear_default(name)
