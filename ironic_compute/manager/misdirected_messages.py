@@ -277,8 +277,7 @@ def _forward(
         server=host,
         namespace=message.get('namespace'),
         version=message.get('version', '1.0'),
-        timeout=CONF.long_rpc_timeout,
-        call_monitor_timeout=CONF.rpc_response_timeout,
+        **_patience(incoming),
     )
     context = {**incoming.ctxt, HOPS: incoming.ctxt.get(HOPS, 0) + 1}
     LOG.info(
@@ -303,6 +302,20 @@ def _forward(
         )
     with _heartbeats(incoming), _errors_of_call():
         return client.call(context, message['method'], **message['args'])
+
+
+def _patience(incoming: Any) -> dict[str, int | None]:
+    """Return how long a forwarded call waits: not longer than its caller.
+
+    RabbitMQ keeps a call for as long. A host that serves again later would
+    attach a port, for instance, whose user was told that it is not.
+    """
+    is_long = bool(getattr(incoming, 'client_timeout', None))
+    short_s, long_s = CONF.rpc_response_timeout, CONF.long_rpc_timeout
+    return {
+        'timeout': long_s if is_long else short_s,
+        'call_monitor_timeout': short_s if is_long else None,
+    }
 
 
 def _is_refused(exc: Exception) -> bool:

@@ -314,6 +314,34 @@ def test_error_of_a_forwarded_call_is_handed_back(hosts: _Hosts) -> None:
         _send(hosts, 'get_console_output')
 
 
+@pytest.mark.parametrize(
+    'name', ['attach_interface', 'reserve_block_device_name']
+)
+def test_forwarded_call_waits_no_longer_than_its_caller(
+    name: str, hosts: _Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RabbitMQ drops a call when its time is up.
+
+    It kept a forwarded one for half an hour. The other host attached a port
+    long after nova-api had told the user that it had failed.
+    """
+    hosts.records.put('c2')
+    limits: dict[str, tuple[Any, Any]] = {}
+    transport: Any = nova_rpc.TRANSPORT
+    send = transport._send
+
+    def note_limits(target: Any, *args: Any, **options: Any) -> Any:
+        limits[target.server] = (
+            options.get('timeout'),
+            options.get('call_monitor_timeout'),
+        )
+        return send(target, *args, **options)
+
+    monkeypatch.setattr(transport, '_send', note_limits)
+    assert _send(hosts, name) == 'the answer'
+    assert limits['c2'] == limits['c1']
+
+
 def test_message_is_forwarded_three_times_at_most(hosts: _Hosts) -> None:
     """Two hosts that disagree do not forward a message for ever."""
     hosts.records.put('c2')
