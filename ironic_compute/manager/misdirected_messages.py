@@ -39,6 +39,7 @@ from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute.manager import request_context
 from ironic_compute.manager.forwarding import HOPS, next_hop
+from ironic_compute.manager.newer_messages import wait_for_translations
 from ironic_compute.manager.retries import while_kept
 from ironic_compute.manager.stale_messages import read_until_answered
 from ironic_compute.retry import retry
@@ -169,6 +170,7 @@ class MessageForwarder:
         dispatcher.dispatch = functools.partial(
             self._dispatch, dispatcher.dispatch, topic
         )
+        wait_for_translations(server, self._clock)
 
     def _dispatch(
         self, handle: Callable[[Any], Any], topic: str, incoming: Any
