@@ -57,7 +57,18 @@ _REPEATED_WRITES = ('save', 'delete', 'destroy', 'event_')
 # another server of it takes over. A write is repeated for as long as that may
 # last; an error would undo a deploy that has ended well. A RabbitMQ that has
 # just been started may refuse all requests for as long.
-_AWAY = frozenset({'CantStartEngineError', 'DBConnectionError'})
+# ``OperationalError`` is what oslo.db does not translate: MariaDB has too many
+# connections, as after an outage, is stopping, or is read-only. SQLAlchemy's
+# ``TimeoutError``: all connections of nova-conductor are in use.
+_AWAY = frozenset(
+    {
+        'CantStartEngineError',
+        'DBConnectionError',
+        'DBDeadlock',
+        'OperationalError',
+        'TimeoutError',
+    }
+)
 _AWAY_PAUSE_S, _AWAY_LIMIT_S = 3.0, 60.0
 _EXEMPT = frozenset({'Service', 'ComputeNode'})
 # A report that a RabbitMQ has lost which was restarted has no answer. If the

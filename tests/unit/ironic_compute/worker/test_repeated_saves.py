@@ -127,11 +127,24 @@ def test_save_that_never_has_an_answer_fails(
         _save(None, monkeypatch, timeouts_count=3)
 
 
+@pytest.mark.parametrize(
+    'error',
+    [
+        'DBConnectionError',
+        # MariaDB has too many connections (1040) or is stopping (1053).
+        'OperationalError',
+        # Of SQLAlchemy: nova-conductor has no connection left.
+        'TimeoutError',
+        # Galera has refused the commit, or a lock was not had in time.
+        'DBDeadlock',
+    ],
+)
 def test_save_waits_for_the_database(
-    monkeypatch: pytest.MonkeyPatch,
+    error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another of its servers takes over, which may have had the save."""
-    instance = _save(None, monkeypatch, away_s=30.0)
+    away = oslo_messaging.RemoteError(error, 'gone')
+    instance = _save(None, monkeypatch, away_s=30.0, away=away)
     assert not instance.obj_get_changes()
 
 
