@@ -5,6 +5,10 @@ RabbitMQ drops a message to a host without a queue, and tells nobody. After a
 restart of RabbitMQ, the queue of a host whose daemon has died is missing until
 another daemon serves the host. This client asks RabbitMQ to refuse such a
 message (oslo.messaging's ``at_least_once``).
+
+A RabbitMQ that has just been started may refuse all messages for a moment. The
+build or unshelve would be lost, so it is sent again until RabbitMQ takes it; a
+host that gets it twice does it once.
 """
 
 import functools
@@ -13,10 +17,13 @@ from typing import Any
 
 import oslo_messaging
 from nova.compute import rpcapi
+from oslo_log import log as logging
 
 from hashring.clock import Clock
-from ironic_compute.manager.retries import after
+from ironic_compute.manager.retries import after, is_refused
 from ironic_compute.retry import retry
+
+LOG = logging.getLogger(__name__)
 
 # Seconds until a build or unshelve that no queue receives is given up. A dead
 # host has a queue again when another daemon has adopted it.
@@ -53,25 +60,49 @@ class ConfirmedComputeAPI(rpcapi.ComputeAPI):
         """Nova's router, whose clients ask RabbitMQ for a confirmation."""
         return _ConfirmingRouter(super().router)
 
-    def build_and_run_instance(self, *args: Any, **kwargs: Any) -> None:
+    def build_and_run_instance(
+        self, ctxt: Any, instance: Any, host: str, *args: Any, **kwargs: Any
+    ) -> None:
         """Send a build to a host; blocks until the host's queue has it.
 
         :raises oslo_messaging.MessageUndeliverable: the host has had no queue
             for half a minute
         """
-        self._send(super().build_and_run_instance, *args, **kwargs)
+        cast = super().build_and_run_instance
+        self._send(
+            functools.partial(cast, ctxt, instance, host, *args, **kwargs),
+            'build_and_run_instance',
+            host,
+        )
 
-    def unshelve_instance(self, *args: Any, **kwargs: Any) -> None:
-        """Send an unshelve to a host, like a build."""
-        self._send(super().unshelve_instance, *args, **kwargs)
-
-    def _send(
-        self, cast: Callable[..., None], *args: Any, **kwargs: Any
+    def unshelve_instance(
+        self, ctxt: Any, instance: Any, host: str, *args: Any, **kwargs: Any
     ) -> None:
+        """Send an unshelve to a host, like a build."""
+        cast = super().unshelve_instance
+        self._send(
+            functools.partial(cast, ctxt, instance, host, *args, **kwargs),
+            'unshelve_instance',
+            host,
+        )
+
+    def _send(self, cast: Callable[[], None], name: str, host: str) -> None:
+        def send() -> None:
+            retry(
+                cast,
+                self._clock,
+                after(oslo_messaging.MessageUndeliverable),
+                pause_s=2.0,
+                limit_s=_QUEUE_S,
+            )
+
         retry(
-            functools.partial(cast, *args, **kwargs),
+            send,
             self._clock,
-            after(oslo_messaging.MessageUndeliverable),
-            pause_s=2.0,
-            limit_s=_QUEUE_S,
+            is_refused,
+            lambda exc: LOG.warning(
+                'A message %(name)s for host %(host)s is forwarded when '
+                'RabbitMQ takes it: %(error)s',
+                {'name': name, 'host': host, 'error': exc},
+            ),
         )

@@ -30,12 +30,12 @@ Nothing here can prevent that; ``fsck`` finds such a server.
 """
 
 import copy
+import functools
 import inspect
 import json
 from typing import Any
 
 import nova.conf
-import oslo_messaging
 from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception as nova_exception
 from nova import objects
@@ -50,7 +50,14 @@ from hashring.clock import Clock
 from ironic_compute.gate import Gate
 from ironic_compute.manager import forwarding, stale_messages
 from ironic_compute.manager.allocated_hosts import hosts_at
-from ironic_compute.manager.retries import after, retried, while_kept
+from ironic_compute.manager.retries import (
+    NO_ANSWER_OF_NOVA,
+    after,
+    is_refused,
+    retried,
+    while_kept,
+)
+from ironic_compute.retry import retry
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -241,9 +248,9 @@ class FreshCandidates(api.ComputeTaskAPI):
         )
         self._gate.wait()
         request['host_lists'] = [hosts]
-        super().build_instances(
-            **{name: request[name] for name in request if name != 'self'}
-        )
+        rest = {name: request[name] for name in request if name != 'self'}
+        cast = functools.partial(super().build_instances, **rest)
+        retry(cast, self.clock, is_refused)
 
     def _send_build(self, request: dict[str, Any], hosts: Any) -> bool:
         """Send a build to its new host; return whether that was possible.
@@ -329,8 +336,7 @@ class FreshCandidates(api.ComputeTaskAPI):
         'The build of server %(server)s, for which no node is left, cannot be '
         'ended yet: %(error)s',
         after(
-            oslo_messaging.MessagingTimeout,
-            oslo_messaging.RemoteError,
+            *NO_ANSWER_OF_NOVA,
             ksa_exceptions.ClientException,
             nova_exception.ConsumerAllocationRetrievalFailed,
             ValueError,  # There is a page of a proxy in place of JSON.

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import amqp.exceptions
 import oslo_messaging
 from cinderclient import exceptions as cinder_exceptions
 from keystoneauth1 import exceptions as keystone_exceptions
@@ -84,6 +85,15 @@ def _status_of_cinder(exc: Exception) -> int | None:
     if isinstance(exc, cinder_exceptions.ClientException):
         return int(exc.code)
     return None
+
+
+is_refused = after(
+    oslo_messaging.MessageDeliveryFailure, amqp.exceptions.AMQPError
+)
+"""Repeat a message that RabbitMQ refuses, as it does while it starts.
+
+oslo.messaging raises the second error if it had to make a new connection.
+"""
 
 
 def while_kept(exc: Exception) -> bool:

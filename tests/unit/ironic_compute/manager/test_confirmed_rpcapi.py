@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """RabbitMQ refuses a message that no queue would receive."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import amqp.exceptions
 import oslo_messaging
 import pytest
 from nova import context as nova_context
@@ -41,6 +43,7 @@ class _Bus:
         self._clock = clock
         self._queue_s = queue_s
         self.builds: list[str] = []
+        self.refusals: list[Exception] = []
 
     def client(self, context: Any) -> Any:
         return self
@@ -54,15 +57,21 @@ class _Bus:
     def cast(self, context: Any, method: str, **arguments: Any) -> None:
         if self._clock.now_s() < self._queue_s:
             raise oslo_messaging.MessageUndeliverable(None, None, None, None)
+        if self.refusals:
+            raise self.refusals.pop()
         self.builds.append(arguments['node'])
 
 
 def _send(
-    queue_s: float, monkeypatch: pytest.MonkeyPatch, name: str = 'build'
+    queue_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str = 'build',
+    refusals: Sequence[Exception] = (),
 ) -> list[str]:
     """Send a build or an unshelve to a host that has a queue in some time."""
     clock = ManualClock()
     bus = _Bus(clock, clock.now_s() + queue_s)
+    bus.refusals = list(refusals)
     monkeypatch.setattr(rpcapi, '_ROUTER', bus)
     api = ConfirmedComputeAPI(clock)
     monkeypatch.setattr(api, '_ver', lambda context, old: old)
@@ -88,3 +97,19 @@ def test_build_for_a_host_that_stays_without_a_queue_is_refused(
     """The sender does something else with it."""
     with pytest.raises(oslo_messaging.MessageUndeliverable):
         _send(3600.0, monkeypatch)
+
+
+@pytest.mark.parametrize('name', ['build', 'unshelve'])
+def test_build_is_sent_again_if_the_broker_has_refused_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that has just been started may have no virtual host yet.
+
+    The message that was to be forwarded was acknowledged, so the server stayed
+    BUILDING until its build counted as lost.
+    """
+    refusals = [
+        oslo_messaging.MessageDeliveryFailure('(541) vhost is down'),
+        amqp.exceptions.NotAllowed('vhost not found'),
+    ]
+    assert _send(0.0, monkeypatch, name, refusals) == ['n1']

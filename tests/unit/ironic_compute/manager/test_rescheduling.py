@@ -8,6 +8,7 @@ import json
 import types
 from typing import Any
 
+import amqp.exceptions
 import oslo_messaging
 import pytest
 import requests
@@ -370,6 +371,25 @@ def test_loser_waits_in_the_queue_of_a_conductor_that_does_not_answer(
     assert sent == [_FRESH]
 
 
+def test_loser_is_left_to_the_conductor_when_the_broker_takes_it(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its allocation is deleted by then, and its message ends with this."""
+    answers: list[Any] = [
+        oslo_messaging.MessageDeliveryFailure('(541) vhost is down'),
+        amqp.exceptions.NotAllowed('vhost not found'),
+        'taken',
+    ]
+    monkeypatch.setattr(
+        api.ComputeTaskAPI,
+        'build_instances',
+        lambda *args, **kwargs: _next(answers, None),
+    )
+    client._compute_rpcapi.have_queues = False
+    _reschedule(client, _properties(LOST))
+    assert answers == []
+
+
 @pytest.mark.parametrize('host_lists', [None, _ALTERNATES])
 @pytest.mark.parametrize('line', [LOST, FAILED])
 @pytest.mark.parametrize('passes_count', [0, 1])
@@ -659,6 +679,25 @@ def test_build_without_hosts_is_ended_by_the_worker(
     assert len(faults) == 1
     assert 'Exhausted all hosts available' in faults[0]
     assert sent == []
+
+
+def test_build_without_hosts_is_ended_when_the_broker_takes_it(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nova's fault is not sent again by itself; the server stayed BUILDING."""
+    answers: list[Any] = [
+        oslo_messaging.MessageDeliveryFailure('(541) vhost is down'),
+        None,
+    ]
+    monkeypatch.setattr(
+        compute_utils,
+        'add_instance_fault_from_exc',
+        lambda *args: _next(answers, None),
+    )
+    server = _Server()
+    _end(client, server)
+    assert server.row is not None
+    assert server.row['vm_state'] == 'error'
 
 
 @pytest.mark.parametrize(
