@@ -20,8 +20,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from nova import exception as nova_exception
+from nova.compute import build_results, power_state, task_states, vm_states
 from nova.compute import manager as nova_manager
-from nova.compute import power_state, task_states, vm_states
 from oslo_log import log as logging
 
 from hashring.clock import Clock
@@ -56,6 +56,28 @@ class KeepsDeployedServers(nova_manager.ComputeManager):
     """Nova's ComputeManager, whose deploys do not fail after their end."""
 
     clock: Clock
+
+    def _do_build_and_run_instance(
+        self, context: Any, instance: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Build a server; one that is ACTIVE keeps its allocation.
+
+        Nova deletes the allocation after any error, also if only the end of
+        the build's event could not be saved.
+        """
+        try:
+            return super()._do_build_and_run_instance(
+                context, instance, *args, **kwargs
+            )
+        except Exception as exc:
+            if not _is_end_saved(instance):
+                raise
+            LOG.info(
+                'Server %(server)s is built, and the event of its build has '
+                'no end: %(error)s',
+                {'server': instance.uuid, 'error': exc},
+            )
+            return build_results.ACTIVE
 
     def _build_and_run_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
@@ -140,6 +162,12 @@ def _is_end_unsaved(instance: Any) -> bool:
     It does so at the end of a rescue or an unrescue.
     """
     return {'vm_state', 'task_state'} <= instance.obj_what_changed()
+
+
+def _is_end_saved(instance: Any) -> bool:
+    """Return whether a build has saved that its server is ACTIVE."""
+    is_ended = (instance.vm_state, instance.task_state) == _ENDED
+    return is_ended and 'vm_state' not in instance.obj_what_changed()
 
 
 def _log_unsaved(server: str, error: Exception) -> None:

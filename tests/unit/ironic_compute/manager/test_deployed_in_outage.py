@@ -171,6 +171,31 @@ def test_build_that_was_deployed_is_not_undone(
     assert conductor.row['vm_state'] == vm_states.ACTIVE
 
 
+def test_build_that_was_saved_does_not_fail_at_the_end_of_its_event(
+    begin: Callable[..., tuple[_Conductor, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova would delete the allocation of the server, which is ACTIVE."""
+    conductor, server = begin(None, vm_states.BUILDING)
+    monkeypatch.setattr(_NOVA, '_build_resources', _resources)
+
+    def notify(
+        self: Any, context: Any, server: Any, what: str, **_: Any
+    ) -> None:
+        if what == 'create.end':
+            conductor.go_away()
+
+    monkeypatch.setattr(_NOVA, '_notify_about_instance_usage', notify)
+    manager = _Manager(conductor)
+    monkeypatch.setattr(manager, 'spawn', lambda *_, **__: None)
+    image = {'id': 'img', 'properties': {}}
+    result = manager._do_build_and_run_instance(
+        server._context, server, image, None, {}, *[None] * 5, 'n1'
+    )
+    assert conductor.row['vm_state'] == vm_states.ACTIVE
+    assert result == build_results.ACTIVE
+
+
 @pytest.mark.parametrize(
     ('name', 'vm_state', 'task_state'),
     [
