@@ -98,6 +98,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         self._rescue = Rescue(waiter)
         self._console = Console(waiter)
         self._queries = Queries(waiter)
+        self.read_power = self._queries.read_power
 
     def init_host(self, host: str) -> None:
         """Do nothing, because the worker starts its own threads."""
@@ -495,5 +496,4 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
 
     def get_host_ip_addr(self) -> str:
         """Return the IP address of this machine (``[DEFAULT] my_ip``)."""
-        address: str = CONF.my_ip
-        return address
+        return str(CONF.my_ip)

@@ -8,13 +8,15 @@ read where Nova needs the present state, or where the cache has no answer.
 from typing import Any
 
 from nova import context as nova_context
+from nova import exception as nova_exception
 from nova import objects
 from nova.compute import power_state
 from nova.virt import hardware
 
 from ironic_compute import errors
+from ironic_compute.driver import nova_errors
 from ironic_compute.driver.node_waiter import NodeWaiter
-from ironic_compute.ironic_api.states import PowerState
+from ironic_compute.ironic_api.states import PowerState, ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
 
 _NOVA_POWER = {
@@ -50,6 +52,20 @@ class Queries:
         if facts is None:
             facts = self._waiter.read_node_of(instance, once=use_cache)
         return hardware.InstanceInfo(state=nova_power_state(facts))
+
+    def read_power(self, instance: Any) -> tuple[int, bool]:
+        """Read a server's power state from Ironic, for Nova's power sync.
+
+        :returns: the state, and whether it is the server's own: while Ironic
+            does something else with the node, it switches the power itself
+        :raises InstanceNotFound: Ironic has no node with the server on it
+        """
+        with nova_errors.as_nova_errors(
+            instance, nova_exception.VirtDriverNotReady
+        ):
+            facts = self._waiter.read_node_of(instance)
+        state = ProvisionState.parse(facts.provision_state)
+        return nova_power_state(facts), state is ProvisionState.ACTIVE
 
     def instance_exists(self, instance: Any) -> bool:
         """Return whether Ironic has a node with the server on it."""

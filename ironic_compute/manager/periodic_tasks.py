@@ -7,7 +7,7 @@ Nova runs all periodic tasks of a worker in one thread, one after another.
 from typing import Any
 
 from nova import exception as nova_exception
-from nova.compute import manager, task_states, vm_states
+from nova.compute import manager, power_state, task_states, vm_states
 from oslo_log import log as logging
 
 from ironic_compute.driver.driver import IronicComputeDriver
@@ -36,6 +36,12 @@ DISABLED_TASKS = frozenset(
 
 
 _STOPPING_IDLE_S = 60.0
+# The power states with which Nova leaves a server as it is, by VM state; else
+# it stops the server.
+_EXPECTED = {
+    vm_states.ACTIVE: power_state.RUNNING,
+    vm_states.STOPPED: power_state.SHUTDOWN,
+}
 
 
 class PeriodicTasks(manager.ComputeManager):
@@ -79,15 +85,23 @@ class PeriodicTasks(manager.ComputeManager):
         """Sync a server's power state with a fresh read of Ironic.
 
         The state in a node list may be stale, and syncing with a stale state
-        stopped healthy servers (bug 1815791).
+        stopped healthy servers (bug 1815791). Nova would also switch off a
+        machine that an operator services, rescues or deploys in Ironic.
         """
-        if vm_power_state != db_instance.power_state:
-            vm_power_state = self.driver.get_info(
-                db_instance, use_cache=False
-            ).state
-        super()._sync_instance_power_state(
-            context, db_instance, vm_power_state, **more
-        )
+        is_own = True
+        if not _is_as_expected(db_instance, vm_power_state):
+            vm_power_state, is_own = self._read_power(db_instance)
+        if is_own or db_instance.vm_state not in _EXPECTED:
+            super()._sync_instance_power_state(
+                context, db_instance, vm_power_state, **more
+            )
+
+    def _read_power(self, instance: Any) -> tuple[Any, bool]:
+        """Read a server's power state, and whether it is the server's own."""
+        try:
+            return self.driver.read_power(instance)
+        except nova_exception.InstanceNotFound:
+            return power_state.NOSTATE, True
 
     def _deleted_old_enough(self, instance: Any, timeout: Any) -> bool:
         """Return whether to reclaim a server; not if it was to be restored.
@@ -111,6 +125,12 @@ class PeriodicTasks(manager.ComputeManager):
             _begin_delete(instance)
         else:
             super()._delete_instance(context, instance, bdms)
+
+
+def _is_as_expected(server: Any, found: Any) -> bool:
+    """Return whether Nova would change nothing for a power state."""
+    wanted = _EXPECTED.get(server.vm_state, found)
+    return bool(found == server.power_state == wanted)
 
 
 def _begin_delete(instance: Any) -> None:

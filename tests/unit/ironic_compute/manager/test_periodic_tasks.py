@@ -14,13 +14,14 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception as nova_exception
 from nova import objects
 from nova.compute import manager as nova_manager
-from nova.compute import task_states, vm_states
+from nova.compute import power_state, task_states, vm_states
 
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
 from ironic_compute.paths.repeated_requests import RepeatedRequests
 from ironic_compute.recovery.in_progress import InProgress
 from tests.fakes.clock import ManualClock
+from tests.unit.ironic_compute.driver import fake
 
 
 class _Manager(PeriodicTasks):
@@ -166,3 +167,83 @@ def test_server_whose_restore_has_failed_is_not_reclaimed(
     """nova-api has cleared the time of its delete, however short ago."""
     server = types.SimpleNamespace(deleted_at=deleted_at)
     assert _Manager()._deleted_old_enough(server, 60) is is_reclaimed
+
+
+def _sync_power(
+    vm_state: str, known: int, **node: Any
+) -> tuple[list[str], int]:
+    """Sync the power of a server; return what Nova did, and what it knows.
+
+    :param known: the power state in the server's record
+    :param node: fields of its node in Ironic
+    """
+    bench = fake.bench(**{'instance_uuid': fake.SERVER, **node})
+    server = fake.server()
+    server.host, server.vm_state, server.power_state = 'c1', vm_state, known
+    server.task_state, server.shutdown_terminate = None, False
+    server.__class__ = fake.UnsavedServer
+    done: list[str] = []
+    manager = _Manager()
+    manager.driver = bench.driver
+    manager.compute_api = types.SimpleNamespace(
+        stop=lambda *_: done.append('stopped'),
+        force_stop=lambda *_: done.append('stopped'),
+    )
+    PeriodicTasks._query_driver_power_state_and_sync(manager, None, server)
+    return done, server.power_state
+
+
+_STOPPED = (vm_states.STOPPED, power_state.SHUTDOWN)
+_IN_USE = (vm_states.ACTIVE, power_state.RUNNING)
+
+
+@pytest.mark.parametrize(
+    'state', ['servicing', 'service wait', 'rescue', 'wait call-back']
+)
+@pytest.mark.parametrize(
+    ('server', 'power'), [(_STOPPED, 'power on'), (_IN_USE, 'power off')]
+)
+def test_machine_that_an_operator_services_stays_on(
+    state: str, server: tuple[str, int], power: str
+) -> None:
+    """Nova would cut its power, maybe while Ironic writes its firmware."""
+    found = _sync_power(*server, provision_state=state, power_state=power)
+    assert found == ([], server[1])
+
+
+@pytest.mark.parametrize(
+    ('server', 'power', 'wanted'),
+    [
+        (_STOPPED, 'power on', power_state.RUNNING),
+        (_IN_USE, 'power off', power_state.SHUTDOWN),
+        # The record was saved by a sync whose stop has failed.
+        (
+            (vm_states.STOPPED, power_state.RUNNING),
+            'power on',
+            power_state.RUNNING,
+        ),
+    ],
+)
+def test_server_of_another_power_state_is_stopped(
+    server: tuple[str, int], power: str, wanted: int
+) -> None:
+    """As Nova does, with what Ironic says of the server's own machine."""
+    found = _sync_power(*server, provision_state='active', power_state=power)
+    assert found == (['stopped'], wanted)
+
+
+def test_power_of_a_server_in_rescue_is_known() -> None:
+    """Nova does nothing but save it."""
+    found = _sync_power(
+        vm_states.RESCUED,
+        power_state.RUNNING,
+        provision_state='rescue',
+        power_state='power off',
+    )
+    assert found == ([], power_state.SHUTDOWN)
+
+
+def test_server_without_a_node_has_no_power_state() -> None:
+    """An operator may have undeployed its node in Ironic."""
+    found = _sync_power(*_IN_USE, instance_uuid=None)
+    assert found == ([], power_state.NOSTATE)
