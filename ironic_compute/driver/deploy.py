@@ -368,12 +368,15 @@ def _facts_when_ended(
 
 
 def _failure(facts: NodeFacts, instance_uuid: str) -> str | None:
-    """Return why a deploy has failed; None if it has succeeded."""
+    """Return why a deploy has failed; None if it has succeeded.
+
+    An operator may have the node serviced or rescued as soon as it is active.
+    """
     if facts.instance_uuid == instance_uuid:
-        state = states.ProvisionState.parse(facts.provision_state)
-        if state is states.ProvisionState.ACTIVE:
+        meaning = states.meaning(facts.provision_state)
+        if meaning is states.Meaning.IN_USE:
             return None
-        if state.meaning is states.Meaning.FAILED:
+        if meaning is states.Meaning.FAILED:
             return (
                 f'Ironic could not deploy server {instance_uuid} on node '
                 f'{facts.uuid}: {facts.last_error}'

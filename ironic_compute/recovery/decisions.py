@@ -17,7 +17,11 @@ from typing import Any, Protocol, TypeGuard
 
 from nova.compute import instance_actions, task_states, vm_states
 
-from ironic_compute.ironic_api.states import ProvisionState
+from ironic_compute.ironic_api.states import (
+    Meaning,
+    ProvisionState,
+    meaning,
+)
 from ironic_compute.nodes.records import MOVE_ACTION, ServerRow
 from resource_tracker.node import NodeFacts
 
@@ -173,14 +177,18 @@ def is_deploy_started(
 ) -> TypeGuard[NodeFacts]:
     """Return whether Ironic has started, or ended, the deploy of a server.
 
-    The deploy of another node than the one in Nova is left of an earlier
-    attempt, which could not be undone. Nova saves the node before the driver
-    is called, so a server without one has only such a deploy.
+    An operator may have the node serviced or rescued as soon as the deploy
+    has ended. The deploy of another node than the one in Nova is left of an
+    earlier attempt, which could not be undone. Nova saves the node before the
+    driver is called, so a server without one has only such a deploy.
 
     :param facts: the facts of the server's node; None if the server has none
     :param node: the server's node in Nova; None if it has none
     """
-    return facts is not None and facts.uuid == node and _is_started(facts)
+    if facts is None or facts.uuid != node:
+        return False
+    is_in_use = meaning(facts.provision_state) is Meaning.IN_USE
+    return is_in_use or _is_started(facts)
 
 
 def _is_started(facts: NodeFacts) -> bool:

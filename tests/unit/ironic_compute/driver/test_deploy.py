@@ -246,6 +246,17 @@ def test_deploy_fails_if_the_node_has_another_server():
     assert not bench.ironic.calls
 
 
+@pytest.mark.parametrize('state', ['servicing', 'service wait', 'rescue'])
+def test_deployed_node_may_be_serviced_at_once(state):
+    """An operator's automation may act before the build has seen it active.
+
+    The build would remove the server, and deploy another node.
+    """
+    bench = fake.bench(instance_uuid=fake.SERVER, provision_state=state)
+    bench.driver.wait_for_deploy(fake.server(), fake.NODE)
+    assert not bench.ironic.calls
+
+
 class _TimedOutServer(fake.UnsavedServer):
     """A server that Nova has put to ERROR because its build took too long."""
 

@@ -32,10 +32,14 @@ def test_unshelving_that_never_reached_ironic_is_undone(
     assert (server.vm_state, server.key_data) == (SHELVED, 'ssh-rsa')
 
 
-def test_unshelving_that_ironic_has_started_is_waited_for() -> None:
-    """If Ironic has started the deploy, the server becomes ACTIVE."""
+@pytest.mark.parametrize('state', ['wait call-back', 'service wait', 'rescue'])
+def test_unshelving_that_ironic_has_started_is_waited_for(state: str) -> None:
+    """If Ironic has started the deploy, the server becomes ACTIVE.
+
+    An operator may service or rescue the node while no worker runs.
+    """
     server = make_server(SHELVED, tasks.SPAWNING)
-    check_twice(ResumesOne(server, make_node('wait call-back')))
+    check_twice(ResumesOne(server, make_node(state)))
     assert server.done[:2] == ['waited', 'saved c1 None']
     assert (server.vm_state, server.key_data) == ('active', 'ssh-rsa')
 
