@@ -70,6 +70,10 @@ _NO_TOKEN = (api_exc.Unauthorized, ksa_exc.Unauthorized, ksa_exc.NotFound)
 # node's lock.
 _LOCKED = ('locked', 'state transition is in progress', 'while it is in state')
 
+# The text in Ironic's answer 403 for a node that an operator has protected. No
+# right would help.
+_PROTECTED = 'is protected'
+
 # The text in Ironic's answer 404, or 400, if no conductor that is up has the
 # driver and the conductor group of the node. Other conductors are up.
 _NO_CONDUCTOR = 'No valid host was found'
@@ -334,7 +338,7 @@ def translate_error(action: str, exc: Exception) -> errors.IronicComputeError:
             return _conflict(action, str(exc))
         case _ if isinstance(exc, _UNAVAILABLE) or _is_unreached(exc):
             return _unavailable(action, exc)
-        case api_exc.Forbidden():
+        case api_exc.Forbidden() if _PROTECTED not in str(exc):
             return errors.IronicForbidden(
                 f'Ironic refused to {action}: {exc}; the user below [ironic] '
                 f'in nova.conf lacks this right{rights.CURE}'

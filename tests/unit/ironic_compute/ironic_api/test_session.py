@@ -145,6 +145,20 @@ def test_error_that_says_when_to_ask_again_is_translated(
         client.read_node(NODE)
 
 
+def test_refusal_for_a_protected_node_is_no_missing_right(client, http):
+    """The operator who has protected it would look at Ironic's policies."""
+    text = f'Node {NODE} is protected and cannot be undeployed, rebuilt or'
+    http.put(
+        f'{URL}/v1/nodes/{NODE}/states/provision',
+        status_code=403,
+        json=fault(text),
+    )
+    with pytest.raises(errors.IronicRefused, match=text) as refusal:
+        client.set_provision_state(NODE, 'deleted')
+    assert not isinstance(refusal.value, errors.IronicForbidden)
+    assert 'right' not in str(refusal.value)
+
+
 def test_404_without_json_is_none_of_ironic(client, http):
     """As of a web server that has no Ironic behind it for a moment."""
     page = {
