@@ -35,14 +35,6 @@ _UNDER_WAY = {
     ProvisionState.ACTIVE: frozenset({ProvisionState.UNRESCUING}),
 }
 
-_FAILED = frozenset(
-    {
-        ProvisionState.RESCUEFAIL,
-        ProvisionState.UNRESCUEFAIL,
-        ProvisionState.ERROR,
-    }
-)
-
 
 class Rescue:
     """Rescues and unrescues servers; any thread may call."""
@@ -117,13 +109,13 @@ class Rescue:
         self._waiter.try_read_node(facts.uuid)
         facts = self._waiter.wait_until(
             facts.uuid,
-            lambda facts: _facts_when_ended(facts, wanted),
+            lambda facts: _facts_when_ended(facts, wanted, instance.uuid),
             _TIMEOUT_S,
         )
-        if ProvisionState.parse(facts.provision_state) is not wanted:
+        if not _has_mode(facts, wanted, instance.uuid):
             raise errors.IronicRefused(
-                f'Ironic could not {verb} node {facts.uuid}: '
-                f'{facts.last_error}'
+                f'Ironic could not {verb} node {facts.uuid}, which is '
+                f'{facts.provision_state}: {facts.last_error}'
             )
 
 
@@ -218,8 +210,20 @@ def _is_begun(facts: NodeFacts, wanted: ProvisionState) -> bool:
 
 
 def _facts_when_ended(
-    facts: NodeFacts, wanted: ProvisionState
+    facts: NodeFacts, wanted: ProvisionState, server: str
 ) -> NodeFacts | None:
-    """Return the facts when the node is as wanted or has failed, else None."""
+    """Return the facts unless Ironic still changes the mode of the server.
+
+    An operator may have undeployed the node meanwhile, or ended its rescue.
+    """
     state = ProvisionState.parse(facts.provision_state)
-    return facts if state is wanted or state in _FAILED else None
+    is_under_way = (
+        state in _UNDER_WAY[wanted] or state is ProvisionState.UNKNOWN
+    )
+    is_ours = facts.instance_uuid == server
+    return None if is_ours and is_under_way else facts
+
+
+def _has_mode(facts: NodeFacts, wanted: ProvisionState, server: str) -> bool:
+    is_wanted = ProvisionState.parse(facts.provision_state) is wanted
+    return is_wanted and facts.instance_uuid == server

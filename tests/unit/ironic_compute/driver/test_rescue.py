@@ -101,6 +101,24 @@ def test_rescue_that_failed_before_its_message_came_again_is_begun_again():
     assert bench.ironic.names() == ['rescue']
 
 
+@pytest.mark.parametrize(
+    'now',
+    [
+        {'provision_state': 'cleaning', 'instance_uuid': None},
+        {'provision_state': 'deleting'},
+        {'provision_state': 'active', 'reservation': None},
+    ],
+)
+def test_rescue_ends_when_an_operator_ends_it_in_ironic(now):
+    """A delete of the server would else wait for an hour."""
+    bench = _bench('rescuing')
+    begun_s = bench.clock.now_s()
+    bench.ironic.change_after(60, **now)
+    with pytest.raises(nova_exception.InstanceRescueFailure):
+        _rescue(bench)
+    assert bench.clock.now_s() - begun_s < 600
+
+
 class _Killed(BaseException):
     """The end of a worker."""
 
