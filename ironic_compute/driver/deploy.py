@@ -107,6 +107,21 @@ class Deploy:
         if facts.instance_uuid is None:
             reserved = self._reserve(node, instance.uuid)
             self._waiter.pass_to_feed(reserved)
+            self._give_back_if_unfit(reserved, instance.uuid)
+
+    def _give_back_if_unfit(self, reserved: NodeFacts, server: str) -> None:
+        """Remove the server's uuid from a node that takes no build any more.
+
+        The request may have waited for the lease or for a lock, and somebody
+        else may have deployed the node meanwhile, without an instance. If the
+        uuid stayed, the end of the build would remove what runs there.
+        """
+        reason = _unfit_reason(reserved, server)
+        if reason is not None:
+            node = reserved.uuid
+            self._waiter.retry(lambda: self._client.release_node(node, server))
+            self._waiter.try_read_node(node)
+            raise errors.DeployFailed(f'Node {node} takes no build: {reason}')
 
     def _reserve(self, node: NodeId, server: str) -> NodeFacts:
         try:

@@ -257,6 +257,40 @@ def test_deployed_node_may_be_serviced_at_once(state):
     assert not bench.ironic.calls
 
 
+class _TakenWhileLocked:
+    """An Ironic in which another user deploys the node before its lock ends.
+
+    :param bench: whose Ironic this is
+    """
+
+    def __init__(self, bench):
+        self._reserve = bench.ironic.reserve_node
+        self._bench = bench
+        self._is_taken = False
+
+    def __call__(self, node, instance_uuid):
+        if not self._is_taken:
+            self._is_taken = True
+            self._bench.ironic.change(node, provision_state='active')
+            raise errors.NodeLocked('a state transition is in progress')
+        return self._reserve(node, instance_uuid)
+
+
+def test_node_that_another_user_deploys_first_stays_deployed():
+    """Nova destroys what the failed build has left, and so what runs there.
+
+    The reservation was repeated until the other deploy had ended.
+    """
+    bench, server = fake.bench(), fake.server()
+    bench.ironic.reserve_node = _TakenWhileLocked(bench)
+    with pytest.raises(nova_exception.NovaException):
+        bench.spawn(server)
+    bench.driver.destroy(None, server, fake.network())
+    node = bench.ironic.nodes[fake.NODE]
+    assert (node.provision_state, node.instance_uuid) == ('active', None)
+    assert bench.ironic.names() == ['reserve', 'release']
+
+
 class _TimedOutServer(fake.UnsavedServer):
     """A server that Nova has put to ERROR because its build took too long."""
 
