@@ -42,10 +42,25 @@ def register_opts(conf: Any) -> None:
     opts.register_opts(conf)
 
 
-def default_config_files() -> list[str]:
+def default_config_files(own: str = OWN_CONFIG) -> list[str]:
     """Return the files that are read without ``--config-file``."""
     found: list[str] = cfg.find_config_files(project='nova', prog=PROG)
-    return [*found, *([OWN_CONFIG] if os.path.exists(OWN_CONFIG) else [])]
+    return [*found, *([own] if _may_exist(own) else [])]
+
+
+def _may_exist(file: str) -> bool:
+    """Return whether a file exists, or is in a folder that is closed to us.
+
+    oslo.config ends with an error that names it then. Without it, the daemon
+    would use the default backend, in which it is alone.
+    """
+    try:
+        os.stat(file)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

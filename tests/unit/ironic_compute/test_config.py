@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration files that are read without an option."""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+from oslo_config import cfg
+
+from ironic_compute import config, errors
+
+
+@contextlib.contextmanager
+def _without_root() -> Iterator[None]:
+    """Root may enter each folder, so be another user meanwhile."""
+    user = os.geteuid()
+    os.seteuid(user or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def _read(own: pathlib.Path) -> str:
+    """Return the backend that a script finds in its default files."""
+    conf = cfg.ConfigOpts()
+    config.register_opts(conf)
+    with config.translated_errors([]):
+        files = config.default_config_files(str(own))
+        conf([], default_config_files=files, default_config_dirs=[])
+    return str(conf.coordination.backend_url)
+
+
+def test_own_file_in_a_closed_folder_is_named(tmp_path: pathlib.Path) -> None:
+    """The daemon must not begin alone, with the default backend."""
+    closed = tmp_path / 'ironic-compute'
+    closed.mkdir(mode=0o000)
+    own = closed / 'ironic-compute.conf'
+    with _without_root(), pytest.raises(errors.ConfigError) as raised:
+        _read(own)
+    assert str(own) in str(raised.value)
+
+
+def test_own_file_need_not_be_there(tmp_path: pathlib.Path) -> None:
+    """nova.conf may have its options."""
+    own = tmp_path / 'ironic-compute.conf'
+    assert _read(own) == 'file:///var/lib/ironic-compute/coordination'
+    own.write_text('[coordination]\nbackend_url = etcd3+http://etcd:2379\n')
+    assert _read(own) == 'etcd3+http://etcd:2379'
