@@ -50,7 +50,8 @@ def of_folder(
     :param mounts: what /proc/self/mounts has
     :param is_writable: whether this user may write in a folder
     """
-    there = next(p for p in (folder, *folder.parents) if p.is_dir())
+    # Unlike Path.is_dir, it is false for a folder in one that is closed to us.
+    there = next(p for p in (folder, *folder.parents) if os.path.isdir(p))
     if not is_writable(str(there)):
         yield (
             f'[ironic_compute] state_path {folder} cannot be written: make '

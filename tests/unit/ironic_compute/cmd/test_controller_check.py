@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is wrong with a controller is one sentence each."""
 
+import contextlib
 import email.utils
+import os
 import pathlib
+from collections.abc import Iterator
 
 import pytest
 
@@ -76,6 +79,32 @@ def test_state_folder_that_cannot_be_made_is_named(
     assert f'{folder} cannot be written: make this folder, with' in sentence
     assert asked == [str(tmp_path)]
     assert controller_check.is_writable(str(tmp_path))
+
+
+@contextlib.contextmanager
+def _without_root() -> Iterator[None]:
+    """Root may enter each folder, so be another user meanwhile."""
+    user = os.geteuid()
+    os.seteuid(user or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def test_state_folder_in_a_closed_folder_is_named(
+    tmp_path: pathlib.Path,
+) -> None:
+    """The parent belongs to another user, who alone may enter it."""
+    closed = tmp_path / 'closed'
+    closed.mkdir(mode=0o000)
+    folder = closed / 'rack1'
+    with _without_root():
+        found = list(
+            controller_check.of_folder(folder, MOUNTS, lambda _: False)
+        )
+    (sentence,) = found
+    assert f'{folder} cannot be written: make this folder, with' in sentence
 
 
 @pytest.mark.parametrize(
