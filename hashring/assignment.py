@@ -35,6 +35,7 @@ from hashring.host_states import (
     Phase,
     Signal,
 )
+from hashring.lease import SHUT_NOW_S
 from hashring.lease_terms import LeaseTerms
 from hashring.opts import Timing
 from hashring.ring import Host
@@ -140,12 +141,12 @@ class Assignment:
     def deadline_s(self) -> float:
         """Return when the lease gates of all workers shut, on CLOCK_BOOTTIME.
 
-        Return 0.0, so that they shut at once, while the lease is interrupted
-        or not all locks are proven to have survived the interruption.
+        Return ``SHUT_NOW_S`` while the lease is interrupted or not all locks
+        are proven to have survived the interruption.
         """
         holds = self._holds.values()
         if any(hold.phase in UNCERTAIN for hold in holds):
-            return 0.0
+            return SHUT_NOW_S
         return self._lease_status.deadline_s
 
     @property

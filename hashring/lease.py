@@ -14,6 +14,10 @@ then. The heartbeat thread keeps the lease; all values are frozen. Pure.
 import dataclasses
 import enum
 
+# The deadline without a lease: nobody may act, although an earlier deadline
+# may not have passed yet.
+SHUT_NOW_S = 0.0
+
 
 class Verdict(enum.Enum):
     """Whether a heartbeat counted, or why not."""
@@ -54,9 +58,9 @@ class Lease:
 
     @property
     def deadline_s(self) -> float:
-        """When this agent must have stopped acting; 0.0 without a lease."""
+        """When this agent must have stopped acting."""
         if not self.counted or self.base_s is None:
-            return 0.0
+            return SHUT_NOW_S
         return self.base_s + self.term_s - self.margin_s
 
     def held(self, now_s: float) -> bool:

@@ -24,7 +24,8 @@ class WorkerView:
     """The lease deadline, ring and hosts, sent to each worker at each turn."""
 
     deadline_s: float
-    """When the lease gates shut (CLOCK_BOOTTIME); 0.0 means now."""
+    """When the lease gates shut (CLOCK_BOOTTIME); ``lease.SHUT_NOW_S``:
+    now, whatever the deadline was before."""
     ring: tuple[Host, ...]
     """The hosts of the ring, sorted."""
     agreed_since_s: float | None

@@ -2,7 +2,8 @@
 """Lease gate: requests that change something wait for a lease in force.
 
 A worker has one gate. The agent extends its deadline through the pipe; when
-the deadline passes on the worker's clock, the gate shuts by itself. Any thread
+the deadline passes on the worker's clock, the gate shuts by itself. It shuts
+before that if the agent says so, because the lease is already lost. Any thread
 may call; only ``wait`` blocks, and it holds no other lock.
 """
 
@@ -72,6 +73,11 @@ class LeaseGate:
         with self._extended:
             self._deadline_s = max(self._deadline_s, deadline_s)
             self._extended.notify_all()
+
+    def shut(self) -> None:
+        """Shut the gate, although its deadline may not have passed yet."""
+        with self._extended:
+            self._deadline_s = -math.inf
 
     def is_open(self) -> bool:
         """Return whether the lease is in force now."""

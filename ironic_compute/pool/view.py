@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 from hashring.clock import Clock
+from hashring.lease import SHUT_NOW_S
 from hashring.paths import Path
 from hashring.ring import Host, Ring
 from hashring.workers import WorkerView
@@ -127,8 +128,13 @@ def update_pool_and_gate(
 
     The gate is extended to the deadline of the view, unless the view has a
     later time until which the gate of ``host`` must stay shut. Then the first
-    view after that time opens the gate.
+    view after that time opens the gate. It shuts at once if the agent has
+    lost its lease before the deadline: the group does not list it any more,
+    because the backend lost its data, or because the machine was paused and
+    its clock stood still. Another agent may serve the host then.
     """
     pool.update(view)
-    if clock.now_s() >= view.opens_s.get(host, 0.0):
+    if view.deadline_s == SHUT_NOW_S:
+        gate.shut()
+    elif clock.now_s() >= view.opens_s.get(host, 0.0):
         gate.extend(view.deadline_s)

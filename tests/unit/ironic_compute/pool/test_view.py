@@ -3,9 +3,11 @@
 
 import pytest
 
+from hashring.lease import SHUT_NOW_S
 from hashring.ring import Host
 from hashring.workers import WorkerView
-from ironic_compute.pool.view import PoolView
+from ironic_compute.gate import LeaseGate
+from ironic_compute.pool.view import PoolView, update_pool_and_gate
 from tests.fakes.clock import ManualClock
 
 C1, C2 = Host('c1'), Host('c2')
@@ -71,3 +73,23 @@ def test_newest_view_says_whose_agents_are_in_the_group() -> None:
             C1 in homes,
             C2 in homes,
         )
+
+
+def test_gate_shuts_at_once_when_the_agent_has_lost_its_lease() -> None:
+    """The gate does not stay open until the deadline of an earlier view.
+
+    It did, for up to 12 s, when the group did not list the agent any more:
+    the machine had been paused, or etcd's data had been restored.
+    """
+    clock = ManualClock(100.0)
+    gate, pool = LeaseGate(clock), PoolView(clock)
+
+    def update(deadline_s: float) -> bool:
+        view = WorkerView(deadline_s, ring=(), agreed_since_s=None, known=())
+        update_pool_and_gate(view, Host('c1'), pool, gate, clock)
+        return gate.is_open()
+
+    assert update(112.0)
+    assert not update(SHUT_NOW_S)
+    assert not update(100.0)
+    assert update(115.0)
