@@ -106,6 +106,26 @@ class TaskFailures:
             {'server': instance.uuid, 'why': why},
         )
 
+    def shelve_again(self, context: Any, instance: Any, why: str) -> None:
+        """Save a server as shelved; as ERROR if Ironic cannot free its node.
+
+        In ERROR it keeps its node and its volumes, because the machine may
+        still write to them.
+
+        :param why: the reason, for the log or the user
+        """
+        try:
+            self.leave_shelved(context, instance, why)
+        except Exception as exc:
+            if not errors.is_node_kept(exc):
+                raise
+            self.fail_task(
+                context,
+                instance,
+                f'Server {instance.uuid} cannot be shelved, because it is '
+                f'still on its node: {exc}; {why}',
+            )
+
     def end_lost_unshelve(self, context: Any, instance: Any) -> None:
         """End an unshelve whose request was lost; the server has no host."""
         self.leave_shelved(

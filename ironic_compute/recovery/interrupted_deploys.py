@@ -118,14 +118,15 @@ class InterruptedDeploys:
     def continue_unshelve(self, context: Any, instance: Any) -> None:
         """Wait for an unshelve that Ironic has started, or undo it.
 
-        After an undone unshelve the server is shelved as before.
+        After an undone unshelve the server is shelved as before, unless Ironic
+        cannot free its node.
         """
         restore_key(instance)
         facts = self._client.read_node_of_instance(instance.uuid)
         if decisions.is_deploy_started(facts, instance.node):
             self._wait_for_deploy(context, instance, facts.uuid)
             return
-        self._failures.leave_shelved(
+        self._failures.shelve_again(
             context,
             instance,
             'its unshelving was interrupted before Ironic had taken it over',
@@ -134,7 +135,7 @@ class InterruptedDeploys:
     def _wait_for_deploy(self, context: Any, instance: Any, node: str) -> None:
         ends = {
             vm_states.BUILDING: self._failures.fail_build,
-            vm_states.SHELVED_OFFLOADED: self._failures.leave_shelved,
+            vm_states.SHELVED_OFFLOADED: self._failures.shelve_again,
         }
         end = ends.get(instance.vm_state, self._failures.fail_task)
         task_state = instance.task_state

@@ -254,7 +254,7 @@ class InterruptedTasks:
         if decisions.is_active(facts):
             self._manager.shelve_offload_instance(context, instance, True, [])
             return
-        self._failures.leave_shelved(
+        self._failures.shelve_again(
             context,
             instance,
             'its shelving was interrupted, and is finished now',

@@ -65,6 +65,7 @@ class ResumesOne(InterruptedTasks):
     def __init__(self, server: Server, node: NodeFacts | None) -> None:
         self.done = server.done
         self.deploy_fails = self.is_deleted = self.is_away = False
+        self.teardown_error: errors.IronicComputeError | None = None
         self.changed_at: str | None = None
         self.ports = ['p1', 'p2']
         self.requests = [('lock', 9), ('rebuild', 7), ('rebuild', 1)]
@@ -114,6 +115,10 @@ class ResumesOne(InterruptedTasks):
         self.done.append('build freed')
 
     def _free_node(self, context: Any, instance: Any) -> None:
+        with nova_errors.as_nova_errors(instance):
+            if self.teardown_error is not None:
+                self.done.append('not freed')
+                raise self.teardown_error
         self.done.append('node freed')
         instance.host = None
 

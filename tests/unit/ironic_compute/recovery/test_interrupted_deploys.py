@@ -7,6 +7,7 @@ import pytest
 from nova.compute import power_state, vm_states
 from nova.compute import task_states as tasks
 
+from ironic_compute import errors
 from ironic_compute.nodes import records
 from ironic_compute.recovery.failures import TaskFailures
 from resource_tracker.node import NodeFacts
@@ -98,6 +99,43 @@ def test_unshelving_that_failed_in_ironic_loses_nothing() -> None:
     check_twice(interrupted)
     assert server.done[:3] == ['waited', 'node freed', 'saved None None']
     assert server.vm_state == SHELVED
+
+
+_AWAY = errors.IronicNotReached('connection refused')
+
+
+@pytest.mark.parametrize(
+    ('error', 'vm_state', 'count'),
+    [(errors.TeardownFailed('the BMC is dead'), 'error', 1), (_AWAY, None, 9)],
+)
+@pytest.mark.parametrize(
+    ('former', 'task_state', 'node'),
+    [
+        (SHELVED, tasks.SPAWNING, 'deploying'),
+        (SHELVED, tasks.SPAWNING, 'available'),
+        (vm_states.ACTIVE, tasks.SHELVING_OFFLOADING, 'error'),
+    ],
+)
+def test_broken_machine_is_not_torn_down_in_each_round(
+    former: str,
+    task_state: str,
+    node: str,
+    error: errors.IronicComputeError,
+    vm_state: str | None,
+    count: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be broken for months; without Ironic, the server waits."""
+    for name in ('add_instance_fault_from_exc', 'is_volume_backed_instance'):
+        monkeypatch.setattr(f'nova.compute.utils.{name}', lambda *args: True)
+    server = make_server(former, task_state)
+    interrupted = ResumesOne(server, make_node(node))
+    interrupted.deploy_fails, interrupted.teardown_error = True, error
+    for _ in range(10):
+        interrupted.check()
+    assert server.done.count('not freed') == count
+    assert server.vm_state == (vm_state or former)
+    assert (server.host, server.node) == ('c1', 'n1')
 
 
 class _Failed(TaskFailures):
