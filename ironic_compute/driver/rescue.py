@@ -113,9 +113,11 @@ class Rescue:
             _TIMEOUT_S,
         )
         if not _has_mode(facts, wanted, instance.uuid):
+            # Ironic has no error if an operator has ended it.
+            reason = f': {facts.last_error}' if facts.last_error else ''
             raise errors.IronicRefused(
                 f'Ironic could not {verb} node {facts.uuid}, which is '
-                f'{facts.provision_state}: {facts.last_error}'
+                f'{facts.provision_state}{reason}'
             )
 
 

@@ -114,7 +114,10 @@ def test_rescue_ends_when_an_operator_ends_it_in_ironic(now):
     bench = _bench('rescuing')
     begun_s = bench.clock.now_s()
     bench.ironic.change_after(60, **now)
-    with pytest.raises(nova_exception.InstanceRescueFailure):
+    state = now['provision_state']
+    with pytest.raises(
+        nova_exception.InstanceRescueFailure, match=f'which is {state}$'
+    ):
         _rescue(bench)
     assert bench.clock.now_s() - begun_s < 600
 
