@@ -1,26 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration files that are read without an option."""
 
-import contextlib
-import os
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 from oslo_config import cfg
 
 from ironic_compute import config, errors
-
-
-@contextlib.contextmanager
-def _without_root() -> Iterator[None]:
-    """Root may enter each folder, so be another user meanwhile."""
-    user = os.geteuid()
-    os.seteuid(user or 65534)
-    try:
-        yield
-    finally:
-        os.seteuid(user)
+from tests.fakes.ordinary_user import without_root
 
 
 def _read(own: pathlib.Path) -> str:
@@ -38,7 +25,7 @@ def test_own_file_in_a_closed_folder_is_named(tmp_path: pathlib.Path) -> None:
     closed = tmp_path / 'ironic-compute'
     closed.mkdir(mode=0o000)
     own = closed / 'ironic-compute.conf'
-    with _without_root(), pytest.raises(errors.ConfigError) as raised:
+    with without_root(), pytest.raises(errors.ConfigError) as raised:
         _read(own)
     assert str(own) in str(raised.value)
 

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is wrong with a controller is one sentence each."""
 
-import contextlib
 import email.utils
-import os
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 
 from hashring.ring import Host
 from ironic_compute.cmd import controller_check
 from ironic_compute.cmd.nova_hosts import NovaHost
+from tests.fakes.ordinary_user import without_root
 
 C1, C2, C3 = map(Host, ('c1', 'c2', 'c3'))
 NOW_S = 1_800_000_000.0
@@ -81,17 +79,6 @@ def test_state_folder_that_cannot_be_made_is_named(
     assert controller_check.is_writable(str(tmp_path))
 
 
-@contextlib.contextmanager
-def _without_root() -> Iterator[None]:
-    """Root may enter each folder, so be another user meanwhile."""
-    user = os.geteuid()
-    os.seteuid(user or 65534)
-    try:
-        yield
-    finally:
-        os.seteuid(user)
-
-
 def test_state_folder_in_a_closed_folder_is_named(
     tmp_path: pathlib.Path,
 ) -> None:
@@ -99,7 +86,7 @@ def test_state_folder_in_a_closed_folder_is_named(
     closed = tmp_path / 'closed'
     closed.mkdir(mode=0o000)
     folder = closed / 'rack1'
-    with _without_root():
+    with without_root():
         found = list(
             controller_check.of_folder(folder, MOUNTS, lambda _: False)
         )
