@@ -158,18 +158,9 @@ def find_task(vm_state: str, task_state: str | None) -> InterruptedTask | None:
     return InterruptedTask.BUILD if vm_state == vm_states.BUILDING else None
 
 
-_STARTED = frozenset(
-    {
-        ProvisionState.DEPLOYING,
-        ProvisionState.DEPLOYWAIT,
-        ProvisionState.DEPLOYDONE,
-        ProvisionState.DEPLOYHOLD,
-        ProvisionState.DEPLOYFAIL,
-        ProvisionState.ERROR,
-        ProvisionState.ACTIVE,
-        ProvisionState.REBUILD,
-    }
-)
+# A node may also be in use, or have failed, before a rebuild.
+_NO_PROOF_OF_REBUILD = frozenset({Meaning.IN_USE, Meaning.FAILED})
+_STARTED = _NO_PROOF_OF_REBUILD | {Meaning.ON_ITS_WAY}
 
 
 def is_deploy_started(
@@ -187,22 +178,7 @@ def is_deploy_started(
     """
     if facts is None or facts.uuid != node:
         return False
-    is_in_use = meaning(facts.provision_state) is Meaning.IN_USE
-    return is_in_use or _is_started(facts)
-
-
-def _is_started(facts: NodeFacts) -> bool:
-    return ProvisionState.parse(facts.provision_state) in _STARTED
-
-
-# Ironic accepts a rebuild in these states.
-_BEFORE_REBUILD = frozenset(
-    {
-        ProvisionState.ACTIVE,
-        ProvisionState.DEPLOYFAIL,
-        ProvisionState.ERROR,
-    }
-)
+    return meaning(facts.provision_state) in _STARTED
 
 
 def is_rebuild_started(
@@ -211,7 +187,8 @@ def is_rebuild_started(
     """Return whether Ironic has started, or ended, the rebuild of a server.
 
     An active node alone is no proof, because it was active before the rebuild,
-    and neither is one whose former rebuild has failed. Nova saves
+    and neither is one whose former rebuild has failed. An operator may have
+    an active node serviced or rescued, before the rebuild or after. Nova saves
     ``rebuild_spawning`` just before it calls Ironic, and the worker may have
     ended in between. Therefore such a node counts as rebuilt only if its
     provision state has also changed since the request.
@@ -220,11 +197,12 @@ def is_rebuild_started(
     :param has_changed: whether the node's provision state has changed since
         the user requested the rebuild
     """
-    if facts is None or not _is_started(facts):
+    if facts is None:
         return False
-    if ProvisionState.parse(facts.provision_state) in _BEFORE_REBUILD:
+    found = meaning(facts.provision_state)
+    if found in _NO_PROOF_OF_REBUILD:
         return task_state == task_states.REBUILD_SPAWNING and has_changed
-    return True
+    return found in _STARTED
 
 
 def is_active(facts: NodeFacts | None) -> bool:

@@ -158,6 +158,16 @@ class _Failed(TaskFailures):
         (tasks.REBUILD_SPAWNING, 'deploying', None, True),
         (tasks.REBUILDING, 'deploying', None, True),
         (tasks.REBUILD_SPAWNING, 'available', None, False),
+        # An operator has the node serviced, or rescued, since its rebuild.
+        (
+            tasks.REBUILD_SPAWNING,
+            'service wait',
+            '2026-11-02T07:05:00+00:00',
+            True,
+        ),
+        (tasks.REBUILD_SPAWNING, 'rescue', '2026-11-02T07:05:00+00:00', True),
+        (tasks.REBUILD_SPAWNING, 'rescue', '2026-11-02T06:55:00+00:00', False),
+        (tasks.REBUILDING, 'servicing', '2026-11-02T07:05:00+00:00', False),
         # A former rebuild had failed, and the new one was not begun.
         (tasks.REBUILDING, 'deploy failed', None, False),
         (
