@@ -30,7 +30,6 @@ Nothing here can prevent that; ``fsck`` finds such a server.
 """
 
 import copy
-import functools
 import inspect
 import json
 from typing import Any
@@ -241,16 +240,23 @@ class FreshCandidates(api.ComputeTaskAPI):
         return hosts
 
     def _leave_build(self, request: dict[str, Any], hosts: list[Any]) -> None:
-        """Leave a build to the conductor, which makes the allocation anew."""
+        """Leave a build to the conductor, which makes the allocation anew.
+
+        RabbitMQ may refuse the message for longer than the lease lasts.
+        """
         (instance,) = request['instances']
         self._reportclient.delete_allocation_for_instance(
             request['context'], instance.uuid, force=True
         )
-        self._gate.wait()
         request['host_lists'] = [hosts]
         rest = {name: request[name] for name in request if name != 'self'}
-        cast = functools.partial(super().build_instances, **rest)
-        retry(cast, self.clock, is_refused)
+        cast = super().build_instances
+
+        def send() -> None:
+            self._gate.wait()
+            cast(**rest)
+
+        retry(send, self.clock, is_refused)
 
     def _send_build(self, request: dict[str, Any], hosts: Any) -> bool:
         """Send a build to its new host; return whether that was possible.
@@ -273,7 +279,10 @@ class FreshCandidates(api.ComputeTaskAPI):
     ) -> bool:
         """Send a build to the first of the hosts, as a conductor does.
 
-        Any error of nova-conductor, Cinder or RabbitMQ is raised.
+        Any error of nova-conductor or Cinder is raised. Blocks while RabbitMQ
+        refuses the message.
+
+        :raises oslo_messaging.MessageUndeliverable: the host has no queue
         """
         context = request['context']
         properties = copy.deepcopy(request['filter_properties'])

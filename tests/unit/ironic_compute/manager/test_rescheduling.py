@@ -390,6 +390,29 @@ def test_loser_is_left_to_the_conductor_when_the_broker_takes_it(
     assert answers == []
 
 
+def test_loser_that_the_broker_refuses_needs_the_lease_to_be_sent_again(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next worker of the host has got its message again by then.
+
+    The conductor would build the server a second time, or set it to ERROR.
+    """
+    answers: list[Any] = [
+        oslo_messaging.MessageDeliveryFailure('(541) vhost is down'),
+        'taken',
+    ]
+
+    def cast(*args: Any, **kwargs: Any) -> Any:
+        client._gate.passes_count = 0
+        return _next(answers, None)
+
+    monkeypatch.setattr(api.ComputeTaskAPI, 'build_instances', cast)
+    client._compute_rpcapi.have_queues = False
+    with pytest.raises(_Killed):
+        _reschedule(client, _properties(LOST))
+    assert answers == ['taken']
+
+
 @pytest.mark.parametrize('host_lists', [None, _ALTERNATES])
 @pytest.mark.parametrize('line', [LOST, FAILED])
 @pytest.mark.parametrize('passes_count', [0, 1])
