@@ -17,13 +17,10 @@ from typing import Any
 
 import oslo_messaging
 from nova.compute import rpcapi
-from oslo_log import log as logging
 
 from hashring.clock import Clock
-from ironic_compute.manager.retries import after, is_refused
+from ironic_compute.manager.retries import after, is_refused, log_refused
 from ironic_compute.retry import retry
-
-LOG = logging.getLogger(__name__)
 
 # Seconds until a build or unshelve that no queue receives is given up. A dead
 # host has a queue again when another daemon has adopted it.
@@ -100,9 +97,5 @@ class ConfirmedComputeAPI(rpcapi.ComputeAPI):
             send,
             self._clock,
             is_refused,
-            lambda exc: LOG.warning(
-                'A message %(name)s for host %(host)s is forwarded when '
-                'RabbitMQ takes it: %(error)s',
-                {'name': name, 'host': host, 'error': exc},
-            ),
+            functools.partial(log_refused, name, f'host {host}'),
         )

@@ -40,7 +40,7 @@ from hashring.ring import Host
 from ironic_compute.manager import request_context
 from ironic_compute.manager.forwarding import HOPS, next_hop
 from ironic_compute.manager.newer_messages import wait_for_translations
-from ironic_compute.manager.retries import while_kept
+from ironic_compute.manager.retries import log_refused, while_kept
 from ironic_compute.manager.stale_messages import read_until_answered
 from ironic_compute.retry import retry
 from resource_tracker.node import NodeId
@@ -296,11 +296,7 @@ def _forward(
             lambda: client.cast(context, message['method'], **message['args']),
             clock,
             _is_refused,
-            lambda exc: LOG.warning(
-                'A message %(name)s for host %(host)s is forwarded when '
-                'RabbitMQ takes it: %(error)s',
-                {'name': message['method'], 'host': host, 'error': exc},
-            ),
+            functools.partial(log_refused, message['method'], f'host {host}'),
         )
     with _heartbeats(incoming), _errors_of_call():
         return client.call(context, message['method'], **message['args'])

@@ -30,6 +30,7 @@ Nothing here can prevent that; ``fsck`` finds such a server.
 """
 
 import copy
+import functools
 import inspect
 import json
 from typing import Any
@@ -53,6 +54,7 @@ from ironic_compute.manager.retries import (
     NO_ANSWER_OF_NOVA,
     after,
     is_refused,
+    log_refused,
     retried,
     while_kept,
 )
@@ -256,7 +258,9 @@ class FreshCandidates(api.ComputeTaskAPI):
             self._gate.wait()
             cast(**rest)
 
-        retry(send, self.clock, is_refused)
+        name, receiver = 'build_instances', 'nova-conductor'
+        log = functools.partial(log_refused, name, receiver)
+        retry(send, self.clock, is_refused, log)
 
     def _send_build(self, request: dict[str, Any], hosts: Any) -> bool:
         """Send a build to its new host; return whether that was possible.

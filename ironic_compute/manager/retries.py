@@ -96,6 +96,15 @@ oslo.messaging raises the second error if it had to make a new connection.
 """
 
 
+def log_refused(name: str, receiver: str, error: Exception) -> None:
+    """Warn that a message waits, because RabbitMQ refuses it."""
+    LOG.warning(
+        'A message %(name)s for %(receiver)s is sent when RabbitMQ takes it: '
+        '%(error)s',
+        {'name': name, 'receiver': receiver, 'error': error},
+    )
+
+
 def while_kept(exc: Exception) -> bool:
     """Repeat after any error while RabbitMQ keeps this thread's message."""
     return delivery.current() is not None

@@ -458,7 +458,7 @@ def test_cast_is_forwarded_again_if_the_broker_has_refused_it(
     _wait(lambda: len(hosts.there.messages) == 1)
     _wait(lambda: not hosts.deliveries._at_work)
     assert not hosts.here.messages
-    assert caplog.text.count('is forwarded when RabbitMQ takes it') == 2
+    assert caplog.text.count('is sent when RabbitMQ takes it') == 2
 
 
 # The records of a node with a server

@@ -372,7 +372,9 @@ def test_loser_waits_in_the_queue_of_a_conductor_that_does_not_answer(
 
 
 def test_loser_is_left_to_the_conductor_when_the_broker_takes_it(
-    client: Any, monkeypatch: pytest.MonkeyPatch
+    client: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its allocation is deleted by then, and its message ends with this."""
     answers: list[Any] = [
@@ -388,6 +390,7 @@ def test_loser_is_left_to_the_conductor_when_the_broker_takes_it(
     client._compute_rpcapi.have_queues = False
     _reschedule(client, _properties(LOST))
     assert answers == []
+    assert caplog.text.count('for nova-conductor is sent when RabbitMQ') == 2
 
 
 def test_loser_that_the_broker_refuses_needs_the_lease_to_be_sent_again(
