@@ -204,11 +204,14 @@ def allow_long_drain(conf: cfg.ConfigOpts) -> None:
     """Let a worker that stops use all the time that its agent gives it.
 
     Values of Nova's options in nova.conf win. With a shorter time than Nova's
-    the agent kills the worker, which then changes nothing.
+    the agent kills the worker, which then changes nothing. The worker stops to
+    wait for tasks before Nova ends it.
     """
     drain_s = max(_DRAIN_S, int(conf.coordination.drain_timeout_s))
     compat.set_default(conf, 'graceful_shutdown_timeout', drain_s, None)
-    tasks_s = drain_s - _AFTER_TASKS_S
+    # With 0, Nova never ends it.
+    stop_s = min(drain_s, conf.graceful_shutdown_timeout or drain_s)
+    tasks_s = max(0, stop_s - _AFTER_TASKS_S)
     compat.set_default(conf, 'manager_shutdown_timeout', tasks_s, None)
 
 

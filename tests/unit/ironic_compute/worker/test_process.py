@@ -125,3 +125,20 @@ def test_limits_of_a_stop_in_nova_conf_win() -> None:
         for name in _STOP_LIMITS:
             assert conf.conf[name] == 90
             conf.conf.clear_default(name)
+
+
+@pytest.mark.parametrize(
+    'graceful_s, tasks_s', [(0, 285), (10, 0), (90, 75), (600, 285)]
+)
+def test_a_worker_does_not_wait_for_tasks_until_nova_ends_it(
+    graceful_s: int, tasks_s: int
+) -> None:
+    """With only one limit in nova.conf, Nova 33 killed it amid its wait."""
+    config.register_opts(process.CONF)
+    with fixture.Config(process.CONF) as conf:
+        conf.config(graceful_shutdown_timeout=graceful_s)
+        conf.config(group='coordination', drain_timeout_s=300.0)
+        process.allow_long_drain(conf.conf)
+        assert conf.conf.manager_shutdown_timeout == tasks_s
+        for name in _STOP_LIMITS:
+            conf.conf.clear_default(name)
