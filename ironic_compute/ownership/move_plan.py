@@ -88,7 +88,9 @@ class MovePlanner:
         terms: Terms,
     ) -> dict[Host | None, str | None]:
         """Return why each target can take no server now, or None."""
-        hosts = {host for node, host in targets.items() if servers[node]}
+        needed = (host for node, host in targets.items() if servers[node])
+        # A set would have another order in each process.
+        hosts = dict.fromkeys(needed)
         return {host: self._why_not(host, terms) for host in hosts}
 
     def _why_not(self, target: Host | None, terms: Terms) -> str | None:

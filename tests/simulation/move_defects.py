@@ -251,7 +251,7 @@ MAKEUPS: Mapping[str, Makeup] = {
 # Name of a defect -> a seed that detects it.
 SEEDS: Mapping[str, int] = {
     'row moved before the server': 10,
-    'server with a task moved': 60007,
+    'server with a task moved': 60032,
     'task not compared at the write': 60032,
     'server moved to another zone': 10,
     'two moves of a server at once': 60032,
