@@ -206,7 +206,8 @@ class ProviderSync:
         """Return the known provider; reads it, and its usage, if necessary."""
         if state.is_stale:
             self._reread(wanted.uuid, state)
-        known = state.known or self._first_known(wanted, state)
+        # Kept before anything is sent: the disk cache saves nothing without.
+        known = state.known = state.known or self._first_known(wanted, state)
         if known is None:
             return None
         if _lacks_aggregates(wanted, known):

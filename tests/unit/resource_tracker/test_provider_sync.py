@@ -469,6 +469,24 @@ def test_traits_whose_answer_was_lost_are_ours_after_a_restart(tmp_path):
     assert 'CUSTOM_SHORT' not in world.provider().traits
 
 
+def test_trait_sent_right_after_the_first_read_is_ours_after_a_restart(
+    tmp_path,
+):
+    """A worker ends before the answer to its first write of a node."""
+    world = World(tmp_path / 'cache')
+    world.report()
+    world.crash()
+    world.placement.allocate(NODE, 'server', GOLD)
+    world.facts = changed(traits=READY.traits | {'CUSTOM_NEW'})
+    world.placement.fail_next = [('after', errors.PlacementUnavailable('?'))]
+    with pytest.raises(errors.PlacementUnavailable):
+        world.report()
+    world.crash()
+    world.facts = READY
+    world.report()
+    assert 'CUSTOM_NEW' not in world.provider().traits
+
+
 def test_provider_whose_answer_was_lost_is_found(world):
     """A provider whose creation had no answer is found at the next report."""
     lost = errors.PlacementUnavailable('no answer')
