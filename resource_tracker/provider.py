@@ -191,12 +191,16 @@ def wanted_provider(facts: NodeFacts, situation: Situation) -> WantedProvider:
     )
 
 
-def withdrawn_provider(node: NodeId) -> WantedProvider:
+def withdrawn_provider(node: NodeId, row_id: str = '') -> WantedProvider:
     """Return the wanted provider of a node that Ironic does not have any more.
 
     The provider is deleted later; until then no build must get the node.
+
+    :param row_id: see ``Situation``
     """
-    return WantedProvider(node, None, frozenset(), None, is_gone=True)
+    return WantedProvider(
+        node, None, frozenset(), None, is_gone=True, row_id=row_id
+    )
 
 
 def capabilities_of(facts: NodeFacts) -> dict[str, str]:

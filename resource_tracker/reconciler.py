@@ -130,12 +130,14 @@ class Reconciler:
         self._report_log.log_missing_class(facts)
         self._report_log.log_overlong_capabilities(facts, situation)
 
-    def withdraw_node(self, node: NodeId) -> None:
+    def withdraw_node(self, node: NodeId, row_id: str) -> None:
         """Reserve the provider of a node that Ironic does not have any more.
 
         The rest of the provider stays unchanged.
+
+        :param row_id: see ``Situation``
         """
-        self._put(withdrawn_provider(node))
+        self._put(withdrawn_provider(node, row_id))
 
     def _put(
         self,

@@ -49,7 +49,7 @@ class Reporter(Protocol):
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
         """Have a node written to Placement; replaces what waits for it."""
 
-    def withdraw_node(self, node: NodeId) -> None:
+    def withdraw_node(self, node: NodeId, row_id: str) -> None:
         """Reserve the inventory of a node, so that no build comes to it."""
 
     def forget_node(self, node: NodeId) -> None:
@@ -354,7 +354,7 @@ class HeldNodes:
             with self._lock:
                 self._marks_count += 1
                 self._missing[node] = self._marks_count
-            self._reporter.withdraw_node(node)
+            self._reporter.withdraw_node(node, records.incarnation_of(row))
         LOG.warning(
             'Ironic has no node %(node)s any more: no build is sent to it, '
             'and its records are removed if a later read does not find it '

@@ -20,6 +20,7 @@ from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.batching import run_isolated
 from ironic_compute.ironic_api.client import IronicClient
+from ironic_compute.nodes import records
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.ownership.suspects import CONFIRM_S, Suspects
@@ -317,7 +318,7 @@ class Removal:
             if not self._reconciler.delete_provider(node):
                 return False
         except PlacementError as exc:
-            self._reconciler.withdraw_node(node)
+            self._reconciler.withdraw_node(node, records.incarnation_of(row))
             LOG.warning(
                 'Could not remove the provider of node %(node)s and will try '
                 'again: %(error)s',

@@ -91,7 +91,7 @@ class Reporter:
         """Return whether this worker wants a node to be offered."""
         return self._wanted.get(node, False)
 
-    def withdraw_node(self, node: NodeId) -> None:
+    def withdraw_node(self, node: NodeId, row_id: str) -> None:
         if node in self._placement.offered:
             self._want(node, False)
 

@@ -312,7 +312,7 @@ class One:
         if situation.confirmed:
             self._cloud.providers[facts.uuid] = self.host
 
-    def withdraw_node(self, node: NodeId) -> None:
+    def withdraw_node(self, node: NodeId, row_id: str) -> None:
         """See Reconciler."""
         self._cloud.providers.pop(node, None)
 

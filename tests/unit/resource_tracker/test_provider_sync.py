@@ -157,6 +157,25 @@ def test_node_that_comes_back_loses_our_former_traits(world):
     assert 'CUSTOM_OLD' not in world.provider().traits
 
 
+@pytest.mark.parametrize('is_withdrawn_before', [True, False])
+def test_node_that_comes_back_after_a_restart_loses_our_former_traits(
+    tmp_path, is_withdrawn_before
+):
+    """Ironic has answered 404 for it before the restart, or after it."""
+    world = World(tmp_path / 'cache')
+    gone = withdrawn_provider(NODE, 'row-1')
+    world.facts = changed(traits=frozenset({'CUSTOM_OLD'}))
+    world.report(row_id='row-1')
+    if is_withdrawn_before:
+        world.provider_sync.sync(gone, world.state, lambda: None)
+    world.crash()
+    if not is_withdrawn_before:
+        world.provider_sync.sync(gone, world.state, lambda: None)
+    world.facts = READY
+    world.report(row_id='row-1')
+    assert 'CUSTOM_OLD' not in world.provider().traits
+
+
 def test_unchanged_node_costs_no_request(world):
     """A second report of the same state sends no request."""
     world.report()

@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import pathlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +11,19 @@ from typing import Any
 import pytest
 from nova import objects
 
+from hashring.clock import SystemClock
 from hashring.ring import Host
 from ironic_compute.nodes import records
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.node_cache import NodeCache
 from ironic_compute.nodes.unconfirmed_rows import UnconfirmedRows
 from resource_tracker.claims import ClaimBook
+from resource_tracker.disk_cache import FileDiskCache
 from resource_tracker.node import NodeFacts, NodeId
 from resource_tracker.provider import Situation
+from resource_tracker.reconciler import Reconciler
 from tests.fakes.clock import ManualClock
+from tests.fakes.placement import FakePlacement
 
 objects.register_all()
 
@@ -69,7 +74,7 @@ class Reports:
     def submit(self, facts: NodeFacts, situation: Situation) -> None:
         self.confirmed[facts.uuid] = situation.confirmed
 
-    def withdraw_node(self, node: NodeId) -> None:
+    def withdraw_node(self, node: NodeId, row_id: str) -> None:
         self.withdrawn.append(node)
         self.confirmed.pop(node, None)
 
@@ -85,7 +90,7 @@ def reports() -> Reports:
 
 def _held_nodes(
     found: FakeRows,
-    reports: Reports,
+    reports: Any,
     new_lock: Any = threading.Lock,
     on_unheld: Any = lambda facts: None,
 ) -> HeldNodes:
@@ -313,6 +318,49 @@ def test_a_node_that_ironic_denies_is_withdrawn_until_it_is_found(
     assert reports.confirmed == {N1: True}
     held_nodes.mark_missing(NodeId('of another host'))
     assert reports.withdrawn == [N1]
+
+
+class _OpenGate:
+    def is_open(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        """Return at once."""
+
+
+@pytest.mark.parametrize('is_restarted_first', [False, True])
+def test_traits_of_a_missing_node_are_ours_after_a_restart(
+    tmp_path: pathlib.Path, is_restarted_first: bool
+) -> None:
+    """Ironic denies the node before a restart, or right after it."""
+    placement: Any = FakePlacement()
+    row = _row()
+    row.stats = {records.MADE: '100.5'}
+    old = dataclasses.replace(FACTS, traits=frozenset({'CUSTOM_OLD'}))
+
+    def live(*steps: str | NodeFacts) -> None:
+        cache = FileDiskCache(tmp_path / 'cache', 'c1')
+        reconciler = Reconciler(
+            placement, _OpenGate(), SystemClock(), 1, disk_cache=cache
+        )
+        held_nodes = _held_nodes(FakeRows(row), reconciler)
+        held_nodes.load_rows()
+        for step in steps:
+            if isinstance(step, str):
+                held_nodes.mark_missing(N1)
+            else:
+                held_nodes.mark_present(N1)
+                held_nodes.accept_facts(step)
+            assert reconciler.drain(60.0)
+        reconciler.stop()
+        cache.close()
+
+    first = [old] if is_restarted_first else [old, 'denied']
+    second = ['denied', FACTS] if is_restarted_first else [FACTS]
+    live(*first)
+    assert 'CUSTOM_OLD' in placement.providers[N1].traits
+    live(*second)
+    assert 'CUSTOM_OLD' not in placement.providers[N1].traits
 
 
 def test_host_has_servers_if_a_held_node_has_an_instance(

@@ -84,7 +84,7 @@ class Placement:
         self.is_there, self.is_withdrawn = True, False
         self.submitted = facts
 
-    def withdraw_node(self, node: NodeId) -> None:
+    def withdraw_node(self, node: NodeId, row_id: str) -> None:
         self.is_withdrawn = True
 
     def forget_node(self, node: NodeId) -> None:
