@@ -69,12 +69,14 @@ class UnheldNodes:
         """Remove a node that Ironic does not have, or has in another pool.
 
         A pass that has begun does not create or take the node's row then. A
-        node that was given to this host is awaited again.
+        node that was given to this host is awaited again. Of a node that comes
+        back the row is read: its holder may have removed that.
         """
         with self._lock:
             if node in self._arriving:
                 self._awaited.add(node)
             self._placing.discard(node)
+            self._of_pool.discard(node)
             self._due.pop(node, None)
             self._unplaced.pop(node, None)
             self._of_foreign.pop(node, None)

@@ -375,6 +375,23 @@ def test_missing_node_is_not_taken(cloud: Cloud) -> None:
     assert set(cloud.providers) == set(cloud.nodes) - {gone}
 
 
+def test_node_that_is_enrolled_again_is_taken_by_another_host(
+    cloud: Cloud,
+) -> None:
+    """It had a pin, and now it goes to the host that the ring names."""
+    other, node = cloud.add('c2'), NodeId('node-000')
+    cloud.show('c2')
+    cloud.nova.create_row(SentRequest('c1', 'c1', late=False), node, C1, 7)
+    other.new_nodes.reset_from_list({node: cloud.nodes[node]})
+    cloud.rounds(other, 1)
+    # Ironic notifies the delete, and the holder removes what it has.
+    other.node_changes.mark_missing(node)
+    del cloud.nova.rows[node]
+    other.node_changes.node_changed(cloud.nodes[node])
+    cloud.rounds(other, 1)
+    assert cloud.nova.rows[node].host == C2
+
+
 def test_node_that_gets_a_404_while_its_row_is_created_is_read_again(
     cloud: Cloud,
 ) -> None:
