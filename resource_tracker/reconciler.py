@@ -212,8 +212,9 @@ class Reconciler:
     def delete_provider(self, node: NodeId) -> bool:
         """Delete the provider of a node that Ironic has deleted.
 
-        Writes nothing more for the node. Blocks until a write of the node in
-        progress has ended, until the gate is open, and for Placement.
+        Writes nothing more for the node, unless the provider stays. Blocks
+        until a write of the node in progress has ended, until the gate is
+        open, and for Placement.
 
         :returns: False if something is allocated, so that the provider stays
         :raises errors.PlacementError: Placement did not delete it; at once, if
@@ -224,19 +225,23 @@ class Reconciler:
                 raise errors.PlacementUnavailable('Placement does not answer')
             entry = self._nodes.forget(node)
             self._work_done.wait_for(lambda: self._nodes.lock_node(node))
-        self._report_log.forget_node(node)
-        self._disk_cache.discard(node)
-        began_s = self._clock.now_s()
+        began_s, is_deleted = self._clock.now_s(), False
         try:
-            return self._delete_provider(node, entry)
+            is_deleted = self._delete_provider(node, entry)
         except errors.PlacementError as exc:
             self._note_failure(exc, began_s)
             raise
         finally:
+            if is_deleted:
+                self._report_log.forget_node(node)
+                self._disk_cache.discard(node)
             with self._lock:
+                if entry is not None and not is_deleted:
+                    self._nodes.restore(entry)
                 self._nodes.unlock_node(node)
                 self._work_to_do.notify()
                 self._work_done.notify_all()
+        return is_deleted
 
     def backlog(self) -> tuple[int, float]:
         """Return the number of unwritten changes, and the age of the oldest.

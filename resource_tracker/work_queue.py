@@ -265,6 +265,15 @@ class WorkQueue:
         """Remove the entry of a node and return it."""
         return self._entries.pop(node, None)
 
+    def restore(self, entry: Entry) -> None:
+        """Put back the entry of a node that is busy, unless it has another.
+
+        A request to delete its provider may have had no answer, and the disk
+        cache may have lost what it had.
+        """
+        entry.state.is_saved = False
+        self._entries.setdefault(entry.node, entry)
+
     def lock_node(self, node: NodeId) -> bool:
         """Mark a node busy, so that it is not taken; False if it is busy."""
         if node in self._busy:

@@ -13,7 +13,7 @@ import pytest
 from hashring.clock import SystemClock
 from resource_tracker import errors
 from resource_tracker.claims import Claim
-from resource_tracker.disk_cache import NoDiskCache
+from resource_tracker.disk_cache import FileDiskCache, NoDiskCache
 from resource_tracker.outage import Outage
 from resource_tracker.provider import Situation
 from resource_tracker.reconciler import Reconciler
@@ -650,3 +650,43 @@ def test_capability_that_is_too_long_for_a_trait_is_left_out(
     report(reconciler, READY, **keys)
     report(reconciler, facts, **keys)
     assert caplog.text.count(f'Left out model of node {NODE}') == 2
+
+
+@pytest.mark.parametrize('is_restarted', [False, True])
+def test_node_whose_provider_stays_keeps_what_is_ours(
+    placement, gate, tmp_path, is_restarted
+):
+    """Something is allocated; a trait that goes later is still ours."""
+
+    def start():
+        cache = FileDiskCache(tmp_path / 'cache', 'c1')
+        return _reconciler(placement, gate, disk_cache=cache)
+
+    first = start()
+    old = changed(traits=frozenset({'CUSTOM_OLD'}))
+    report(first, old)
+    placement.allocate(NODE, 'server', GOLD)
+    assert not first.delete_provider(NODE)
+    if is_restarted:
+        first.stop()
+    second = start() if is_restarted else first
+    report(second, READY)
+    second.stop()
+    assert 'CUSTOM_OLD' not in placement.providers[NODE].traits
+
+
+def test_change_of_a_node_whose_provider_stays_is_written(
+    placement, reconciler, gate
+):
+    """It waited for the lease when the provider was to be deleted."""
+    report(reconciler, READY)
+    placement.allocate(NODE, 'server', GOLD)
+    gate.shut()
+    reconciler.submit(changed(maintenance=True), Situation())
+    deleting = threading.Thread(target=reconciler.delete_provider, args=[NODE])
+    deleting.start()
+    time.sleep(0.1)
+    gate.open()
+    deleting.join()
+    assert reconciler.drain(TIMEOUT_S)
+    assert reserved(placement) == 1
