@@ -29,12 +29,12 @@ from nova.virt import block_device as driver_block_device
 from oslo_log import log as logging
 
 from hashring.clock import Clock
+from ironic_compute.manager.reservations import list_attachments
 from ironic_compute.manager.retries import (
     NO_ANSWER_OF_NOVA,
     after,
     retry_in_cinder,
 )
-from ironic_compute.manager.shelving import list_attachments
 from ironic_compute.retry import retry
 
 LOG = logging.getLogger(__name__)

@@ -48,7 +48,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute.gate import Gate
-from ironic_compute.manager import forwarding, stale_messages
+from ironic_compute.manager import forwarding, reservations, stale_messages
 from ironic_compute.manager.allocated_hosts import hosts_at
 from ironic_compute.manager.retries import (
     NO_ANSWER_OF_NOVA,
@@ -325,25 +325,9 @@ class FreshCandidates(api.ComputeTaskAPI):
     def renew_volumes(self, context: Any, server: str) -> Any:
         """Return the block devices of a server as an earlier build left them.
 
-        That build may have created volumes, which its message does not name.
-        The attachments that it has deleted in Cinder are created anew. Any
-        error of Cinder is raised.
+        See ``reservations``. Any error of Cinder is raised.
         """
-        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
-            context, server
-        )
-        for bdm in bdms:
-            if not bdm.is_volume or not bdm.attachment_id:
-                continue
-            try:
-                self._volume_api.attachment_get(context, bdm.attachment_id)
-            except nova_exception.VolumeAttachmentNotFound:
-                made = self._volume_api.attachment_create(
-                    context, bdm.volume_id, server
-                )
-                bdm.attachment_id = made['id']
-                bdm.save()
-        return bdms
+        return reservations.renew_all(self._volume_api, context, server)
 
     @retried(
         'The build of server %(server)s, for which no node is left, cannot be '

@@ -13,11 +13,11 @@ Importing this module imports Nova's manager; see ``compute_manager``.
 from typing import Any
 
 from nova.compute import manager as nova_manager
-from nova.volume import cinder
 
 from hashring.clock import Clock
 from ironic_compute import errors
 from ironic_compute.manager.late_saves import expecting_offloaded
+from ironic_compute.manager.reservations import reserve
 from ironic_compute.manager.retries import (
     after,
     has_no_answer,
@@ -83,35 +83,7 @@ class RepeatedShelving(nova_manager.ComputeManager):
                 super()._terminate_volume_connections(context, instance, [bdm])
 
     def _replace_attachment(self, context: Any, server: str, bdm: Any) -> None:
-        reserved = self._reserve_volume(context, server, bdm)
+        reserved = reserve(self.volume_api, context, server, bdm)
         self.volume_api.attachment_delete(context, bdm.attachment_id)
         bdm.attachment_id = reserved
         bdm.save()
-
-    def _reserve_volume(self, context: Any, server: str, bdm: Any) -> str:
-        """Return the id of a reservation, of an earlier try or a new one."""
-        for each in list_attachments(self.volume_api, context, server):
-            is_other = each['id'] != bdm.attachment_id
-            is_of_volume = each.get('volume_id') == bdm.volume_id
-            if is_other and is_of_volume and each.get('status') == 'reserved':
-                return str(each['id'])
-        made = self.volume_api.attachment_create(
-            context, bdm.volume_id, server
-        )
-        return str(made['id'])
-
-
-def list_attachments(volume_api: Any, context: Any, server: str) -> list[Any]:
-    """Return the attachments of a server's volumes.
-
-    Cinder lists those of the caller's project only, unless an administrator
-    asks for all. Recovery is one of another project, and so may be the user
-    who shelves or deletes the server.
-    """
-    if not context.is_admin:
-        return list(volume_api.attachment_get_all(context, instance_id=server))
-    client = cinder.cinderclient(context, '3.44', skip_version_check=True)
-    found = client.attachments.list(
-        search_opts={'all_tenants': '1', 'instance_id': server}
-    )
-    return [each.to_dict() for each in found]

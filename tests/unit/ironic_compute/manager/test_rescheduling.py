@@ -28,6 +28,7 @@ from tests.fakes.clock import ManualClock
 
 objects.register_all()
 
+_USER = nova_context.RequestContext(project_id='p', is_admin=False)
 _NO_ERROR: Any = contextlib.nullcontext()
 LOST = 'nova.exception.ComputeResourcesUnavailable: node n1 is in use by s2'
 FAILED = 'nova.exception.InstanceDeployFailure: the disk is broken'
@@ -154,6 +155,7 @@ class _Cinder:
     def __init__(self) -> None:
         self.attachments = {'a1': 'v1'}
         self.is_up = True
+        self.loses_answer = False
 
     def attachment_get(self, context: Any, attachment: str) -> None:
         if not self.is_up:
@@ -167,8 +169,20 @@ class _Cinder:
         self, context: Any, volume: str, server: str
     ) -> dict[str, str]:
         name = f'new of {server}'
+        while name in self.attachments:
+            name = f'another {name}'
         self.attachments[name] = volume
+        if self.loses_answer:
+            raise nova_exception.CinderConnectionFailed(reason='no answer')
         return {'id': name}
+
+    def attachment_get_all(
+        self, context: Any, instance_id: str
+    ) -> list[dict[str, str]]:
+        return [
+            {'id': name, 'volume_id': volume, 'status': 'reserved'}
+            for name, volume in self.attachments.items()
+        ]
 
 
 class _Server(types.SimpleNamespace):
@@ -274,7 +288,7 @@ def _reschedule(
     server: Any = None,
 ) -> None:
     client.build_instances(
-        nova_context.get_admin_context(),
+        _USER,
         [server or _Server()],
         'image',
         properties,
@@ -340,6 +354,20 @@ def test_loser_with_volumes_is_sent_with_attachments(
     assert conductor.saved == [('v2', 'new of s1')]
     assert [host for host, _, _ in client._compute_rpcapi.builds] == ['b']
     assert (sent, client._reportclient.freed) == ([], [])
+
+
+def test_reservation_whose_answer_was_lost_is_found(
+    client: Any, conductor: _Conductor
+) -> None:
+    """No record of Nova would name it, and the volume never be free."""
+    conductor.volumes, cinder = [_volume(2)], client._volume_api
+    cinder.loses_answer = True
+    with pytest.raises(nova_exception.CinderConnectionFailed):
+        client.renew_volumes(_USER, 's1')
+    cinder.loses_answer, conductor.volumes = False, [_volume(2)]
+    client.renew_volumes(_USER, 's1')
+    assert cinder.attachments == {'a1': 'v1', 'new of s1': 'v2'}
+    assert conductor.saved == [('v2', 'new of s1')]
 
 
 def test_loser_is_left_to_the_conductor_if_cinder_does_not_answer(
