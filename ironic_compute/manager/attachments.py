@@ -5,6 +5,8 @@ nova-api waits for the answer of a request to attach a port. It does not wait
 for that of a request to attach, detach or replace a volume, which begins only
 when Cinder answers: it would end half-way. The volume would stay "reserved" or
 "detaching" for ever, and its user could neither repeat nor undo the request.
+If Cinder goes away in the middle, a detach is done again, and a volume that
+could not be attached is freed, because Nova has deleted the only record of it.
 
 ``nova-manage volume_attachment refresh`` would export a volume to a controller
 in place of the node, and have the volume target of the node deleted: the
@@ -16,17 +18,24 @@ the node would keep the port, and might have no card left for another one.
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
+import contextlib
 from typing import Any
 
 import nova.conf
 import oslo_messaging
 from nova import exception as nova_exception
+from nova import objects
 from nova import utils as nova_utils
 from nova.compute import manager as nova_manager
+from oslo_utils import excutils
 
 from hashring.clock import Clock
 from ironic_compute import errors
-from ironic_compute.manager.retries import has_no_answer, retried
+from ironic_compute.manager.retries import (
+    has_no_answer,
+    retried,
+    retried_in_cinder,
+)
 from ironic_compute.manager.stale_messages import read_until_answered
 from ironic_compute.paths.repeated_requests import waiting_at_most
 
@@ -36,6 +45,11 @@ _NO_REFRESH = (
     'A volume of a bare metal server is exported to its node, and to no '
     'compute host; to connect it anew, detach and attach it, or shelve and '
     'unshelve a server whose root disk is a volume'
+)
+_retried_when_answered = retried(
+    'A volume of server %(server)s is attached or detached when Cinder '
+    'answers: %(error)s',
+    has_no_answer,
 )
 
 
@@ -96,12 +110,43 @@ class WaitingAttachments(nova_manager.ComputeManager):
     def attach_volume(self, context: Any, instance: Any, bdm: Any) -> Any:
         """Attach a volume when Cinder answers."""
         self._wait_for_cinder(context, instance, bdm.volume_id)
-        return super().attach_volume(context, instance, bdm)
+        try:
+            return super().attach_volume(context, instance, bdm)
+        except Exception:
+            with excutils.save_and_reraise_exception():
+                self._free_unattached(context, instance, bdm)
+
+    @_retried_when_answered
+    @retried_in_cinder
+    def _free_unattached(self, context: Any, instance: Any, bdm: Any) -> None:
+        """Delete an attachment in Cinder that no record of Nova names.
+
+        Nova deletes it, too, but Cinder may have been away just then.
+        """
+        try:
+            found = objects.BlockDeviceMapping.get_by_volume_and_instance(
+                context, bdm.volume_id, instance.uuid
+            )
+        except nova_exception.VolumeBDMNotFound:
+            found = None
+        if found is None or found.attachment_id != bdm.attachment_id:
+            with contextlib.suppress(nova_exception.VolumeAttachmentNotFound):
+                self.volume_api.attachment_delete(context, bdm.attachment_id)
 
     def detach_volume(
         self, context: Any, volume_id: Any, instance: Any, attachment_id: Any
     ) -> Any:
         """Detach a volume, or refuse that, when Cinder answers."""
+        return self._detach_volume_again(
+            context, instance, volume_id, attachment_id
+        )
+
+    @_retried_when_answered
+    @retried_in_cinder
+    def _detach_volume_again(
+        self, context: Any, instance: Any, volume_id: Any, attachment_id: Any
+    ) -> Any:
+        """Detach a volume; what an earlier try has done is not done again."""
         self._wait_for_cinder(context, instance, volume_id)
         return super().detach_volume(
             context, volume_id, instance, attachment_id
@@ -132,11 +177,7 @@ class WaitingAttachments(nova_manager.ComputeManager):
         """Refuse a new connection; nova-manage waits, and undoes its part."""
         raise nova_exception.InvalidInput(reason=_NO_REFRESH)
 
-    @retried(
-        'A volume of server %(server)s is attached or detached when Cinder '
-        'answers: %(error)s',
-        has_no_answer,
-    )
+    @_retried_when_answered
     def _wait_for_cinder(
         self, context: Any, instance: Any, volume: str
     ) -> None:

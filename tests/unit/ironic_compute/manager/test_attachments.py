@@ -8,6 +8,7 @@ import oslo_messaging
 import pytest
 from cinderclient import exceptions as cinder_exceptions
 from nova import exception as nova_exception
+from nova import objects
 from nova.compute import manager as nova_manager
 from nova.network import neutron
 
@@ -65,6 +66,64 @@ def test_volume_is_attached_when_cinder_answers(
     manager = _manager(monkeypatch, _AWAY, proxy_error)
     manager.attach_volume(None, instance=_SERVER, bdm=bdm)
     assert manager.done == [((_SERVER, bdm), 20.0)]
+
+
+@pytest.mark.parametrize(
+    'error', [_AWAY, cinder_exceptions.ClientException(500, 'no backend')]
+)
+def test_detach_goes_on_if_cinder_was_away_in_the_middle(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The volume stayed "detaching", and nova-api refused another detach."""
+    manager, errors_left = _manager(monkeypatch), [error]
+
+    def detach(self: Any, *args: Any) -> None:
+        if errors_left:
+            raise errors_left.pop()
+        self.done.append(args)
+
+    monkeypatch.setattr(nova_manager.ComputeManager, 'detach_volume', detach)
+    manager.detach_volume(
+        None, volume_id='v1', instance=_SERVER, attachment_id='a1'
+    )
+    assert manager.done == [(None, 'v1', _SERVER, 'a1')]
+
+
+@pytest.mark.parametrize(
+    ('found', 'freed'), [(None, ['a1']), ('a2', ['a1']), ('a1', [])]
+)
+def test_volume_that_is_not_attached_is_freed_when_cinder_answers(
+    found: str | None, freed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed "reserved": Nova had no record of it, so nobody freed it.
+
+    Nova keeps its record if only the end of the event could not be saved.
+    """
+    manager, failures = _manager(monkeypatch), [_AWAY, _AWAY]
+
+    def free(context: Any, attachment: str) -> None:
+        if failures:
+            raise failures.pop()
+        manager.done.append(attachment)
+
+    def attach(self: Any, context: Any, instance: Any, bdm: Any) -> None:
+        # As Nova does it, before it deletes its record.
+        self.volume_api.attachment_delete(context, bdm.attachment_id)
+
+    def read(context: Any, volume: str, server: str) -> Any:
+        if found is None:
+            raise nova_exception.VolumeBDMNotFound(volume_id=volume)
+        return types.SimpleNamespace(attachment_id=found)
+
+    manager.volume_api.attachment_delete = free
+    monkeypatch.setattr(nova_manager.ComputeManager, 'attach_volume', attach)
+    monkeypatch.setattr(
+        objects.BlockDeviceMapping, 'get_by_volume_and_instance', read
+    )
+    bdm = types.SimpleNamespace(volume_id='v1', attachment_id='a1')
+    with pytest.raises(nova_exception.CinderConnectionFailed):
+        manager.attach_volume(None, instance=_SERVER, bdm=bdm)
+    assert manager.done == freed
 
 
 def test_volume_is_not_exported_to_a_controller(
