@@ -5,9 +5,13 @@ Ironic itself binds the ports. A VIF may be attached or detached again; that is
 a success. After an error the VIFs of the node are therefore read from Ironic:
 the status code alone does not show the cause, because a conflict (409) can
 have several.
+
+The port of a running server is bound as soon as its VIF is attached. If
+Neutron refuses that, or does not answer Ironic, Ironic answers 500, and keeps
+the VIF on a card that has no network.
 """
 
-import math
+import http
 from collections.abc import Iterable
 from typing import Any
 
@@ -50,7 +54,7 @@ class Network:
         """
         longest_s = CONF.rpc_response_timeout / 4
         node = self._waiter.read_node_of(instance, longest_s=longest_s).uuid
-        self._attach_vif(node, str(vif['id']), longest_s)
+        self._attach_and_bind(node, str(vif['id']), longest_s)
 
     def attach_missing_vifs(
         self, node: NodeId, network_info: Iterable[Any]
@@ -77,17 +81,44 @@ class Network:
         """Return the ids of the VIFs of a node."""
         return self._waiter.retry(lambda: self._client.list_vifs(node))
 
-    def _attach_vif(
-        self, node: NodeId, vif: str, longest_s: float = math.inf
+    def _attach_vif(self, node: NodeId, vif: str) -> None:
+        self._waiter.retry(lambda: self._attach_once(node, vif))
+
+    def _attach_once(self, node: NodeId, vif: str) -> None:
+        try:
+            self._client.attach_vif(node, vif)
+        except errors.IronicComputeError:
+            if vif not in self._client.list_vifs(node):
+                raise
+
+    def _attach_and_bind(
+        self, node: NodeId, vif: str, longest_s: float
     ) -> None:
+        """Attach a VIF, or detach it again if its port cannot be bound."""
+        is_unbound = False
+
         def attach() -> None:
+            nonlocal is_unbound
+            if is_unbound:
+                # Ironic would take another request for one that is done.
+                self._client.detach_vif(node, vif)
+                is_unbound = False
             try:
                 self._client.attach_vif(node, vif)
-            except errors.IronicComputeError:
+            except errors.IronicComputeError as exc:
+                is_unbound = _is_failure(exc)
                 if vif not in self._client.list_vifs(node):
+                    is_unbound = False
+                    raise
+                if is_unbound:
                     raise
 
-        self._waiter.retry(attach, longest_s=longest_s)
+        try:
+            self._waiter.retry(attach, longest_s=longest_s)
+        except errors.IronicComputeError:
+            if is_unbound:
+                self._detach_vif(node, vif)
+            raise
 
     def _detach_vif(self, node: NodeId, vif: str) -> None:
         def detach() -> None:
@@ -98,6 +129,14 @@ class Network:
                     raise
 
         self._waiter.retry(detach)
+
+
+def _is_failure(exc: errors.IronicComputeError) -> bool:
+    """Return whether Ironic has answered that a request has failed."""
+    return (
+        isinstance(exc, errors.IronicUnavailable)
+        and exc.http_status == http.HTTPStatus.INTERNAL_SERVER_ERROR
+    )
 
 
 def read_networks(network_info: Any) -> list[Any]:

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """VIFs: attach and detach of interfaces."""
 
+import contextlib
+from typing import Any
+
 import nova.conf
 import pytest
 from nova import exception as nova_exception
@@ -59,3 +62,46 @@ def test_port_is_not_attached_after_nova_api_has_given_up(request_):
         )
     assert not bench.ironic.attached[fake.NODE]
     assert bench.clock.now_s() - begun_s <= _RPC_S / 4
+
+
+@pytest.mark.parametrize(
+    ('failures_count', 'attached'), [(1, [fake.VIF]), (99, [])]
+)
+def test_port_of_a_running_server_is_bound_or_not_attached(
+    failures_count: int, attached: list[str]
+) -> None:
+    """Neutron refused the binding, and the user was told that all is well."""
+    bench = fake.bench_with_server()
+    send = bench.ironic.attach_vif
+    failures, bound = iter(range(failures_count)), list[str]()
+
+    def attach(node: str, vif: str) -> None:
+        if vif in bench.ironic.attached[node]:
+            return  # As the client does if Ironic answers 409.
+        send(node, vif)
+        if next(failures, None) is not None:
+            raise errors.IronicUnavailable('could not add VIF', 500)
+        bound.append(vif)
+
+    bench.ironic.attach_vif = attach
+    server, vif = fake.server(), fake.network()[0]
+    is_refused: Any = contextlib.nullcontext()
+    if not attached:
+        is_refused = pytest.raises(nova_exception.NovaException)
+    with is_refused:
+        bench.driver.attach_interface(None, server, None, vif)
+    assert bench.ironic.attached[fake.NODE] == bound == attached
+
+
+def test_port_whose_answer_was_lost_is_attached():
+    """It is on its card, and bound."""
+    bench = fake.bench_with_server()
+    send = bench.ironic.attach_vif
+
+    def attach(node, vif):
+        send(node, vif)
+        raise errors.IronicUnavailable('no answer')
+
+    bench.ironic.attach_vif = attach
+    bench.driver.attach_interface(None, fake.server(), None, fake.network()[0])
+    assert bench.ironic.attached[fake.NODE] == [fake.VIF]
