@@ -195,11 +195,16 @@ class NamesNewVolumes(nova_manager.ComputeManager):
         """Delete a server, with what a build has made and not attached.
 
         Since nova-api has read the block devices, the build may have attached
-        the volume, or have put another one in its place.
+        the volume, or have put another one in its place, and a shelving may
+        have replaced each attachment by a reservation. If nova-api has deleted
+        the block devices, too, only the message has them.
         """
-        if any(is_new(bdm) for bdm in bdms):
-            bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
-                context, instance.uuid
+        if any(bdm.is_volume for bdm in bdms):
+            bdms = (
+                objects.BlockDeviceMappingList.get_by_instance_uuid(
+                    context, instance.uuid
+                )
+                or bdms
             )
         self._ask_cinder(
             instance.uuid,

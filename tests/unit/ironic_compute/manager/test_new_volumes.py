@@ -14,6 +14,7 @@ from nova.compute import manager as nova_manager
 from nova.objects import base as objects_base
 
 from ironic_compute.manager.new_volumes import NamesNewVolumes, name_volumes
+from ironic_compute.manager.shelving import RepeatedShelving
 from tests.fakes.clock import ManualClock
 
 objects.register_all()
@@ -147,7 +148,8 @@ class _Cinder:
         del self.statuses[name]
 
     def attachment_create(self, context: Any, name: str, server: str) -> Any:
-        if self.statuses[name] != 'available':
+        is_theirs = (name, server) in self.attachments.values()
+        if self.statuses[name] != 'available' and not is_theirs:
             raise nova_exception.InvalidInput(reason='it is in use')
         self.statuses[name] = 'reserved'
         key = f'a{len(self.attachments) + 1}'
@@ -174,7 +176,9 @@ class _Cinder:
         self.statuses[self.attachments[key][0]] = 'in-use'
 
     def attachment_delete(self, context: Any, key: str) -> None:
-        self.statuses[self.attachments.pop(key)[0]] = 'available'
+        name, server = self.attachments.pop(key)
+        if (name, server) not in self.attachments.values():
+            self.statuses[name] = 'available'
 
 
 class _Room:
@@ -412,6 +416,21 @@ def test_delete_that_is_older_than_another_volume_frees_it(
     assert room.nova.volumes() == ['v2']
     room.delete(read)
     assert (room.cinder.statuses, room.cinder.attachments) == ({}, {})
+
+
+def test_delete_that_is_older_than_a_shelving_frees_the_volume(
+    make_room: Any,
+) -> None:
+    """The shelving has put a reservation in the place of the attachment."""
+    room = make_room('image')
+    room.build()
+    read = room.nova.read()
+    shelving: Any = object.__new__(RepeatedShelving)
+    shelving.volume_api = room.cinder
+    shelving._terminate_volume_connections(_CONTEXT, _SERVER, room.nova.read())
+    room.delete(read)
+    assert not room.cinder.attachments
+    assert not room.cinder.statuses
 
 
 def test_volume_is_named_when_nova_answers(make_room: Any) -> None:
