@@ -238,12 +238,29 @@ class NamesNewVolumes(nova_manager.ComputeManager):
         new = [bdm for bdm in bdms if is_new(bdm)]
         if not detach:
             self._wait_until_made(context, instance.uuid, new)
+            self._free_unnamed(context, instance.uuid, bdms)
         super()._cleanup_volumes(
             context, instance, new, raise_exc=raise_exc, detach=False
         )
         super()._cleanup_volumes(
             context, instance, attached, raise_exc=raise_exc, detach=detach
         )
+
+    def _free_unnamed(self, context: Any, server: str, bdms: Any) -> None:
+        """Delete the attachments of a server that no record of Nova names.
+
+        The worker may have ended before it saved one, for instance while it
+        shelved the server. Blocks until Cinder answers.
+        """
+        named = {bdm.attachment_id for bdm in bdms if bdm.is_volume}
+
+        def free() -> None:
+            for each in list_attachments(self.volume_api, context, server):
+                if each['id'] not in named:
+                    self.volume_api.attachment_delete(context, each['id'])
+
+        if named:
+            self._ask_cinder(server, free)
 
     def _wait_until_made(
         self, context: Any, server: str, bdms: list[Any]

@@ -433,6 +433,15 @@ def test_delete_that_is_older_than_a_shelving_frees_the_volume(
     assert not room.cinder.statuses
 
 
+def test_delete_after_half_a_shelving_frees_the_volume(make_room: Any) -> None:
+    """The worker was killed between the reservation and its record."""
+    room = make_room('image')
+    room.build()
+    room.cinder.attachment_create(_CONTEXT, 'v1', 's1')
+    room.delete()
+    assert (room.cinder.statuses, room.cinder.attachments) == ({}, {})
+
+
 def test_volume_is_named_when_nova_answers(make_room: Any) -> None:
     """An error would end the build, and nobody would know the volume."""
     room = make_room('image')
