@@ -46,6 +46,14 @@ class Adapter:
         This does nothing if all requests share one.
         """
 
+    def prepare_join(self) -> None:
+        """Provide what an entry in a group needs.
+
+        On etcd it needs a lease of etcd, and after a missed term only a
+        heartbeat creates a new one.
+        """
+        self._driver.heartbeat()
+
     def heartbeat(
         self, group: bytes, record: Mapping[str, Any] | None
     ) -> None:

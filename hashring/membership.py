@@ -189,9 +189,7 @@ class Membership:
         with self._request('join'):
             if self._record is None:
                 self._restore_group()
-            # On etcd the entry needs a lease of etcd, and after a missed term
-            # only a heartbeat creates a new one.
-            self._driver.heartbeat()
+            self._adapter.prepare_join()
             with contextlib.suppress(
                 coordination.MemberNotJoined, coordination.GroupNotCreated
             ):

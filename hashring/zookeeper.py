@@ -21,6 +21,10 @@ The servers decide how long a session lasts: 20 of their ticks at most, or
 the locks of an agent that is cut off and whose lease is still in force. So no
 request is made in such a session.
 
+A server whose data is older than what a client has read before closes the
+connection, so that the client goes on to a newer one. Servers that have lost
+their data would do so for ever; but no session is left by then.
+
 `hashring.membership` alone uses this module. It reads private attributes of
 tooz and kazoo, and no other module reads those:
 ``tests/contract/coordination/test_private_attributes.py`` fails when a
@@ -40,6 +44,7 @@ from oslo_log import log as logging
 from hashring import errors
 from hashring.adapter import Adapter
 from hashring.backend import REQUEST_TIMEOUT_S, Backend, Credentials
+from hashring.clock import Clock, SystemClock
 
 LOG = logging.getLogger(__name__)
 
@@ -59,13 +64,17 @@ class ZooKeeperAdapter(Adapter):
         driver: Any,
         backend: Backend,
         timeout_s: float = REQUEST_TIMEOUT_S,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__(driver, backend)
         self._timeout_s = timeout_s
+        self._clock = clock or SystemClock()
         # Refused locks whose queue this agent must leave.
         self._refused: list[Any] = []
         # How long the present session lasts without a word of this agent.
         self._session_s = math.inf
+        # Since when no server has opened a session or gone on with one.
+        self._without_since_s: float | None = None
         shorten_connecting(driver)
         self._note_sessions(driver)
         if backend.credentials is not None:
@@ -73,16 +82,29 @@ class ZooKeeperAdapter(Adapter):
 
     def _note_sessions(self, driver: Any) -> None:
         """Note how long each session lasts that kazoo opens from now on."""
-        connection = driver._coord._connection
+        client, connection = driver._coord, driver._coord._connection
         connect = connection._connect
 
         def connect_and_note(*args: Any) -> Any:
+            self._accept_lost_data(client)
             read_timeout_ms, connect_timeout_ms = connect(*args)
+            self._without_since_s = None
             # kazoo waits for an answer for two thirds of a session.
             self._session_s = read_timeout_ms * 1.5 / 1000
             return read_timeout_ms, connect_timeout_ms
 
         connection._connect = connect_and_note
+
+    def _accept_lost_data(self, client: Any) -> None:
+        """Connect to servers with any data once the lease has ended.
+
+        Until then one that lags behind the others must not be used.
+        """
+        now_s = self._clock.now_s()
+        if self._without_since_s is None:
+            self._without_since_s = now_s
+        if now_s - self._without_since_s >= self._session_s:
+            client.last_zxid = 0
 
     def _check_session(self) -> None:
         """Check that the session outlives a lease.
@@ -125,6 +147,10 @@ class ZooKeeperAdapter(Adapter):
             yield
         finally:
             timer.cancel()
+
+    def prepare_join(self) -> None:
+        """Make the folder of all groups, in case the servers have lost it."""
+        self._driver._coord.ensure_path(self._driver._base_path())
 
     def heartbeat(
         self, group: bytes, record: Mapping[str, Any] | None

@@ -112,6 +112,10 @@ class Server:
             self._process.wait()
             self._process = None
 
+    def lose_data(self) -> None:
+        """Delete what a stopped server has on its disk."""
+        shutil.rmtree(self._folder / 'data')
+
     def freeze(self) -> None:
         """Let the server answer nothing until `thaw`."""
         assert self._process is not None

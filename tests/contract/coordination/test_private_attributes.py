@@ -95,6 +95,7 @@ PRIVATE = [
         _zookeeper,
         lambda client: callable(client.handler.create_connection),
     ),
+    Private('tooz', '_base_path', 'hashring/zookeeper.py', _zookeeper),
     Private(
         'tooz',
         '_lock',

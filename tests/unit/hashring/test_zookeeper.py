@@ -15,6 +15,7 @@ from tooz import coordination
 from tooz.drivers.zookeeper import ZooKeeperLock
 
 from hashring import backend, errors, zookeeper
+from tests.fakes.clock import ManualClock
 
 
 class Client(kazoo.client.KazooClient):  # type: ignore[misc]
@@ -79,7 +80,10 @@ class Driver:
         self.session_s = 40.0
         self.waits_s: list[float] = []
         handler = types.SimpleNamespace(create_connection=self._connect)
-        self._coord = types.SimpleNamespace(_connection=held, handler=handler)
+        self._coord = types.SimpleNamespace(
+            _connection=held, handler=handler, last_zxid=7
+        )
+        self.is_refused = False
         self.written: list[Any] = []
         self.reads_count = 0
 
@@ -88,6 +92,8 @@ class Driver:
 
     def _open_session(self, host: str, ip: str, port: int) -> Any:
         """Return the time-outs of reads and connects, as kazoo does."""
+        if self.is_refused:
+            raise ConnectionError
         return self.session_s * 1000 * 2.0 / 3.0, self.session_s * 1000
 
     def heartbeat(self) -> None:
@@ -165,6 +171,32 @@ def test_request_that_opens_a_short_session_fails() -> None:
         adapter(driver).request(),
     ):
         driver._coord._connection._connect('zk1', '192.0.2.1', 2181)
+
+
+def test_servers_that_have_lost_their_data_are_used_after_a_session() -> None:
+    """Before, such a server may only lag behind the others."""
+    driver, clock = Driver(), ManualClock()
+    parsed = backend.parse('zookeeper://a', term_s=15.0)
+    zookeeper.ZooKeeperAdapter(driver, parsed, clock=clock)
+    client = driver._coord
+
+    def connect() -> int:
+        with contextlib.suppress(ConnectionError):
+            client._connection._connect('zk1', '192.0.2.1', 2181)
+        return int(client.last_zxid)
+
+    assert connect() == 7
+    clock.advance(100.0)  # Connected.
+    driver.is_refused = True
+    assert connect() == 7
+    clock.advance(39.0)
+    assert connect() == 7
+    clock.advance(1.0)
+    assert connect() == 0
+    driver.is_refused, client.last_zxid = False, 0
+    connect()
+    client.last_zxid, driver.is_refused = 8, True
+    assert connect() == 8
 
 
 def test_password_and_its_digest_are_hidden_in_the_log(caplog: Any) -> None:
