@@ -43,7 +43,12 @@ from oslo_log import log as logging
 
 from hashring import errors
 from hashring.adapter import Adapter
-from hashring.backend import REQUEST_TIMEOUT_S, Backend, Credentials
+from hashring.backend import (
+    OPTION,
+    REQUEST_TIMEOUT_S,
+    Backend,
+    Credentials,
+)
 from hashring.clock import Clock, SystemClock
 
 LOG = logging.getLogger(__name__)
@@ -129,7 +134,7 @@ class ZooKeeperAdapter(Adapter):
         :raises BackendUnavailable: the session is too short
         """
         self._check_session()
-        with self._impatience():
+        with self._impatience(), explained_refusals():
             yield
         self._check_session()
 
@@ -173,6 +178,24 @@ class ZooKeeperAdapter(Adapter):
             leave_queue(self._refused[0])
             # The first entry is still the same: the lock thread only appends.
             self._refused.pop(0)
+
+
+@contextlib.contextmanager
+def explained_refusals() -> Iterator[None]:
+    """Add the cure to the error about entries that may not be used.
+
+    ZooKeeper does not know users: each entry has the password of its maker.
+    """
+    try:
+        yield
+    except errors.BackendUnavailable as exc:
+        if 'NoAuthError' not in str(exc):
+            raise
+        raise errors.BackendUnavailable(
+            f'{exc}: the entries in ZooKeeper were made with another user or '
+            f'password than {OPTION} has: correct it, or stop all daemons, '
+            f'add another namespace to it and start them again'
+        ) from exc
 
 
 def shorten_connecting(driver: Any) -> None:

@@ -168,6 +168,23 @@ def test_wrong_password_of_etcd_is_named(etcd: secured.Secured) -> None:
     assert 'refuses the user agents of [coordination]' in str(caught.value)
 
 
+def test_another_password_of_zookeeper_needs_another_namespace(
+    tmp_path: pathlib.Path,
+) -> None:
+    """The entries keep the password with which they were made."""
+    made = _made('zookeeper with password', tmp_path)
+    group, _ = join(made.url)
+    with pytest.raises(errors.BackendUnavailable, match='another namespace'):
+        join(made.wrong_url)
+    group.close(leave=True, timeout_s=5.0)
+    again, me = join(made.wrong_url.replace('=ironic-compute', '=new'))
+    again.heartbeat()
+    assert again.members() == (me,)
+    assert again.try_lock(HOST)
+    again.close(leave=True, timeout_s=5.0)
+    made.server.stop()
+
+
 def test_wrong_authority_of_redis_is_named(tmp_path: pathlib.Path) -> None:
     """The sentence names the option, without Sentinel, too."""
     made = _made('redis with TLS', tmp_path)

@@ -199,6 +199,19 @@ def test_servers_that_have_lost_their_data_are_used_after_a_session() -> None:
     assert connect() == 8
 
 
+def test_entries_of_another_password_are_named_as_such() -> None:
+    """ZooKeeper says only that this client may not use them."""
+    for why, expected in (
+        ('join: ToozError: NoAuthError', 'another namespace'),
+        ('join: ConnectionLoss', 'ConnectionLoss$'),
+    ):
+        with (
+            pytest.raises(errors.BackendUnavailable, match=expected),
+            adapter(Driver()).request(),
+        ):
+            raise errors.BackendUnavailable(why)
+
+
 def test_password_and_its_digest_are_hidden_in_the_log(caplog: Any) -> None:
     """kazoo logs the login, and the rights of each entry that it makes."""
     caplog.set_level(logging.DEBUG)
