@@ -19,7 +19,7 @@ class Adapter:
 
     Each method belongs to the thread of its counterpart in
     `hashring.group.Group`; all may block for one request, except `request`,
-    `reconnect`, `note_refused`, `token` and `note_released`.
+    `reconnect`, `new_lock`, `note_refused`, `token` and `note_released`.
 
     :param driver: tooz's driver, not yet started
     """
@@ -67,6 +67,10 @@ class Adapter:
     def publish(self, group: bytes, record: Mapping[str, Any]) -> None:
         """Replace the published record of this agent."""
         self._driver.update_capabilities(group, record).get()
+
+    def new_lock(self, name: bytes) -> Any:
+        """Return a lock object for one request; never blocks."""
+        return self._driver.get_lock(name)
 
     def note_refused(self, lock: Any) -> None:
         """Take note of a lock request that was not granted."""

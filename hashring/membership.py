@@ -280,7 +280,7 @@ class Membership:
         with self._request('lock', host):
             # Each request has a new lock object, because the object's token
             # names one acquisition.
-            lock = self._driver.get_lock(lock_id(host))
+            lock = self._adapter.new_lock(lock_id(host))
             if not self._acquired(lock):
                 return False
         self._locks[host] = lock

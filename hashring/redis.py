@@ -11,6 +11,9 @@ was not confirmed another Sentinel is asked first.
 The client library repeats each request ten times. One Sentinel that is frozen
 would take half a minute, although the next one answers; a wrong password, too.
 
+It also drops the token of a lock before it requests the release. If that
+fails, it could not be requested again, and the lock would stay for its term.
+
 With TLS an error of a handshake is one of OpenSSL. The option of the URL that
 mends it is added to its text.
 
@@ -91,6 +94,11 @@ class RedisAdapter(Adapter):
                 'may have been replaced'
             )
 
+    def new_lock(self, name: bytes) -> Any:
+        lock = super().new_lock(name)
+        keep_token(lock)
+        return lock
+
 
 class MasterSearch:
     """Asks one Sentinel after the other which server is the master.
@@ -160,6 +168,24 @@ def _why_not_found(name: str, refusals: list[Exception]) -> str:
         f'no Sentinel names a master "{name}" that is up'
         f'{f" ({reasons})" if reasons else ""}'
     )
+
+
+def keep_token(lock: Any) -> None:
+    """Let a release that has failed be requested again.
+
+    :param lock: tooz's ``RedisLock``
+    """
+    inner = lock._lock
+    release = inner.do_release
+
+    def release_or_keep(token: bytes) -> None:
+        try:
+            release(token)
+        except Exception:
+            inner.local.token = token
+            raise
+
+    inner.do_release = release_or_keep
 
 
 def try_once(client: Any) -> None:

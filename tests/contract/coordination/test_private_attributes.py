@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from redis import Redis
 from tooz import coordination
 
 from hashring import backend, errors, etcd, redis
@@ -56,6 +57,12 @@ class Private:
 
 def _redis() -> Any:
     return _driver('redis://127.0.0.1:1')
+
+
+def _redis_lock() -> Any:
+    driver = _redis()
+    driver._client = Redis()  # It is not connected.
+    return driver.get_lock(LOCK)
 
 
 def _zookeeper_lock() -> Any:
@@ -143,6 +150,13 @@ PRIVATE = [
         for name in ('_group_dir', '_make_filesystem_safe', '_safe_member_id')
     ),
     Private('tooz', '_make_client', 'hashring/redis.py', _redis),
+    Private(
+        'tooz',
+        '_lock',
+        'hashring/redis.py',
+        _redis_lock,
+        lambda lock: callable(lock.do_release) and hasattr(lock, 'local'),
+    ),
     Private(
         'tooz',
         '_client',

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Redis's adapter: confirmed heartbeats with Sentinel, on fake clients."""
 
+import contextlib
 import types
 from typing import Any
 
 import pytest
+import redis
 import redis.exceptions
+from tooz import coordination
 
 from hashring import backend, errors
 from hashring.redis import RedisAdapter, find_tls_cure
@@ -148,6 +151,43 @@ def test_each_request_is_made_once() -> None:
     found = made.connection_pool.sentinel_manager.sentinels
     for sentinel in (made, *found):
         assert sentinel.connection_pool.connection_kwargs == {'retry': None}
+
+
+class Client(redis.Redis):
+    """A client that has no connection, and keeps one key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value: bytes | None = None
+        self.failures_count = 0
+
+    def set(self, *args: Any, **options: Any) -> Any:
+        self.value = args[1]
+        return True
+
+    def evalsha(self, sha: str, numkeys: int, *args: Any) -> Any:
+        if self.failures_count:
+            self.failures_count -= 1
+            raise redis.exceptions.ConnectionError
+        is_owner, self.value = self.value == args[-1], None
+        return int(is_owner)
+
+
+@pytest.mark.parametrize('failures_count', [0, 1, 14, 15])
+def test_release_without_an_answer_is_repeated(failures_count: int) -> None:
+    """The library forgets the token first, and would have nothing to send."""
+    client: Any = Client()
+    url = 'redis://127.0.0.1:1'
+    driver: Any = coordination.get_coordinator(url, b'member')
+    driver._client = client
+    made = RedisAdapter(driver, backend.parse(url, term_s=15.0))
+    lock = made.new_lock(b'c1')
+    assert lock.acquire(blocking=False)
+    client.failures_count = failures_count
+    for _ in range(2):
+        with contextlib.suppress(coordination.ToozConnectionError):
+            lock.release()
+    assert client.value is None
 
 
 def find(driver: Driver) -> int:
