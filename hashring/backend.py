@@ -6,8 +6,10 @@ driver. Pure: no connection is made. The contract tests verify the traits in
 `BACKENDS` on real servers.
 """
 
+import contextlib
 import dataclasses
 import difflib
+import math
 import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -45,6 +47,8 @@ _ETCD_OPTIONS = {
 }
 _REDIS_OPTIONS = {**_ETCD_OPTIONS, 'socket_connect_timeout': _REQUEST}
 _MEMCACHED_OPTIONS = {**_ETCD_OPTIONS, 'leader_timeout': _TERM}
+# tooz takes whole numbers for all others.
+_FRACTIONS = frozenset({'socket_connect_timeout', 'membership_timeout'})
 # In the URL of a file or ZooKeeper backend `timeout` sets the term.
 _PLAIN_OPTIONS = {'timeout': _TERM}
 
@@ -436,7 +440,10 @@ def _completed(query: str, options: Mapping[str, str], term_s: int) -> str:
             value = term_s if meaning == _TERM else REQUEST_TIMEOUT_S
             pairs.append((name, str(value)))
             continue
-        seconds = _seconds(name, given[name])
+        takes_fractions = name in _FRACTIONS and options is _REDIS_OPTIONS
+        seconds = _seconds(
+            name, given[name], float if takes_fractions else int
+        )
         if meaning == _TERM:
             _check_term(name, seconds, term_s)
     return urllib.parse.urlencode(pairs)
@@ -453,14 +460,21 @@ def _with_fixed_order(query: str) -> str:
     return urllib.parse.urlencode(pairs)
 
 
-def _seconds(name: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError as exc:
-        raise errors.BackendRefused(
-            f'{OPTION} sets {name}={value}, which is no number of seconds: '
-            f'correct it, or remove {name} from the URL.'
-        ) from exc
+def _seconds(name: str, value: str, number: type[float] | type[int]) -> float:
+    """Return the value of a time-out.
+
+    :raises BackendRefused: tooz would not take it, or no request could end in
+        so little time
+    """
+    with contextlib.suppress(ValueError):
+        seconds = number(value)
+        if 0 < seconds < math.inf:
+            return seconds
+    whole = 'whole ' if number is int else ''
+    raise errors.BackendRefused(
+        f'{OPTION} sets {name}={value}, which is no {whole}number of seconds '
+        f'above 0: correct it, or remove {name} from the URL.'
+    )
 
 
 def _check_term(name: str, seconds: float, term_s: int) -> None:

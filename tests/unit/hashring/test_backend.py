@@ -59,6 +59,7 @@ def test_sentinel_is_an_option_of_redis() -> None:
     [
         ('redis://h', 15.0),
         ('redis://h?lock_timeout=60&socket_connect_timeout=90', 60.0),
+        ('redis://h?membership_timeout=15.5&timeout=2', 15.5),
         ('etcd3+http://h?membership_timeout=45&timeout=90', 45.0),
         ('zookeeper://h?timeout=30', 30.0),
         ('file:///f', 15.0),
@@ -94,8 +95,13 @@ def test_an_operators_value_wins() -> None:
         ('file:///', 'names no folder'),
         ('redis://h:port', 'is not a URL'),
         ('etcd3+http://h?lock_timeout=5', 'lock_timeout=5'),
-        ('zookeeper://h?timeout=x', 'timeout=x, which is no number'),
+        ('zookeeper://h?timeout=x', 'timeout=x, which is no whole number'),
         ('redis://h?socket_connect_timeout=abc', 'no number of seconds'),
+        ('redis://h?socket_connect_timeout=0', 'no number of seconds above 0'),
+        ('redis://h?membership_timeout=nan', 'no number of seconds above 0'),
+        ('etcd3+http://h?timeout=2.5', '=2.5, which is no whole number'),
+        ('etcd3+http://h?timeout=0', 'no whole number of seconds above 0'),
+        ('memcached://h?membership_timeout=20.5', 'no whole number'),
         ('etcd3+http://h?time_out=5', 'sets time_out, an option that'),
         (
             'etcd3+http://h?time_out=5',
