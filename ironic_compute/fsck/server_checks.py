@@ -14,7 +14,7 @@ from hashring.ring import Host
 from ironic_compute import catalogue
 from ironic_compute.fsck.findings import Finding, Subject
 from ironic_compute.fsck.snapshot import Server, Snapshot
-from ironic_compute.ironic_api.states import Meaning, meaning
+from ironic_compute.ironic_api.states import Meaning, ProvisionState
 from ironic_compute.recovery.decisions import (
     Neglect,
     RestingServer,
@@ -28,6 +28,18 @@ from resource_tracker.node import NodeFacts, NodeId
 # A server without progress has not changed for this long. Ironic works on its
 # node for hours, but then the node shows it.
 _WITHOUT_PROGRESS_S = 900.0
+
+# In these states Ironic works on a node in use. By default it waits half an
+# hour for the rescue ramdisk.
+_AT_WORK_IN_USE = frozenset(
+    {
+        ProvisionState.RESCUING,
+        ProvisionState.RESCUEWAIT,
+        ProvisionState.UNRESCUING,
+        ProvisionState.SERVICING,
+        ProvisionState.SERVICEWAIT,
+    }
+)
 
 _STRAYS = {
     StrayState.NOT_IN_NOVA: (
@@ -173,11 +185,10 @@ def _is_at_work(facts: NodeFacts | None) -> bool:
     """Return whether Ironic is working on a node."""
     if facts is None:
         return False
-    is_busy = meaning(facts.provision_state) in (
-        Meaning.ON_ITS_WAY,
-        Meaning.LEAVING,
-    )
-    return is_busy or facts.target_power_state is not None
+    state = ProvisionState.parse(facts.provision_state)
+    is_busy = state.meaning in (Meaning.ON_ITS_WAY, Meaning.LEAVING)
+    is_changing = state in _AT_WORK_IN_USE
+    return is_busy or is_changing or facts.target_power_state is not None
 
 
 def check_deletes(snapshot: Snapshot) -> Iterator[Finding]:

@@ -420,6 +420,25 @@ def test_what_is_under_way_is_no_inconsistency(snapshot: Snapshot) -> None:
     assert checks.find(snapshot) == []
 
 
+@pytest.mark.parametrize(
+    ('task', 'state'),
+    [
+        ('rescuing', 'rescuing'),
+        ('rescuing', 'rescue wait'),
+        ('unrescuing', 'unrescuing'),
+        ('deleting', 'servicing'),
+        ('deleting', 'service wait'),
+    ],
+)
+def test_ironic_may_work_long_on_a_node_in_use(task: str, state: str) -> None:
+    """A machine may take half an hour to boot the rescue ramdisk."""
+    snapshot = change(
+        with_node(USED, provision_state=state),
+        servers={SERVER: server(task_state=task)},
+    )
+    assert checks.find(snapshot) == []
+
+
 def test_unlisted_nodes_are_never_called_gone() -> None:
     """Whether a node exists is asked only if all nodes were listed."""
     snapshot = change(
