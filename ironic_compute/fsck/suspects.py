@@ -21,8 +21,8 @@ from resource_tracker.node import NodeId
 from resource_tracker.provider import COMPUTE_NODE, resource_class_of
 
 # More nodes with findings than these have a common cause, which a part of
-# them shows as well. An unknown server is the exception: each may have its
-# allocation, and then nothing is wrong.
+# them shows as well. A node that is not offered, or has an unknown server, is
+# the exception: each may have its allocation, and then nothing is wrong.
 _DETAILS_MAX = 200
 
 _OF_FLAVORS = frozenset(
@@ -150,14 +150,11 @@ def _providers_of(
 ) -> Iterator[tuple[str, bool]]:
     """Yield the providers that only their details explain."""
     by_node = snapshot.providers_by_node()
-    free = [f for f in findings if f.check is catalogue.NOT_OFFERED]
+    excused = [f for f in findings if f.check in _EXCUSED_BY_DETAILS]
     used = [f for f in findings if f.subject.server is not None]
-    of_used = nodes_of(used, snapshot)
-    named = snapshot.nodes.keys() & (of_used | nodes_of(free, snapshot))
-    strange = named & {
-        f.subject.node for f in used if f.check is catalogue.UNKNOWN_SERVER
-    }
-    others = sorted(named - strange)[:_DETAILS_MAX]
+    of_used = snapshot.nodes.keys() & nodes_of(used, snapshot)
+    strange = snapshot.nodes.keys() & {f.subject.node for f in excused}
+    others = sorted(of_used - strange)[:_DETAILS_MAX]
     for node in (*sorted(strange), *others):
         for uuid in by_node.get(node, ()):
             yield uuid, node in of_used

@@ -400,3 +400,23 @@ def test_many_users_of_ironic_beside_nova_are_none() -> None:
         cloud.ironic.change(node, instance_uuid=user, provision_state='active')
         cloud.placement.allocate(node, user, GOLD)
     assert cloud.look() == []
+
+
+def test_many_builds_that_wait_are_none() -> None:
+    """The allocation of each is read, also if Ironic does not show it yet.
+
+    With Nova's max_concurrent_builds in nova.conf, most of them wait.
+    """
+    cloud = Cloud(300)
+    for number, node in enumerate(cloud.nodes[:201]):
+        server = f's{number}'
+        cloud.placement.allocate(node, server, GOLD)
+        cloud.nova.servers[server] = clouds.server(
+            uuid=server,
+            host=C1,
+            node=node,
+            vm_state='building',
+            task_state='spawning',
+            changed_at_s=3e9,
+        )
+    assert cloud.look() == []
