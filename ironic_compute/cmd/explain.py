@@ -26,6 +26,7 @@ from ironic_compute.fsck.snapshot import (
     Service,
     Snapshot,
 )
+from ironic_compute.nodes.node_findings import find_in_facts
 from ironic_compute.nodes.pins import Pin
 from resource_tracker.delta import KnownProvider
 from resource_tracker.node import NodeFacts
@@ -200,13 +201,24 @@ def _obstacles(evidence: Evidence) -> Iterator[Finding]:
             'holds it gives it to a daemon with these values, if one is up',
         )
     reason = why_not_schedulable(facts, Situation())
-    if reason is not None and facts.resource_class:
+    if reason is not None and not _is_class_missed(facts):
         yield Finding(f'Ironic: {reason}', _remedy(facts))
     yield from _of_placement(evidence)
 
 
+def _is_class_missed(facts: NodeFacts) -> bool:
+    """Return whether fsck says of a node that it has no resource class.
+
+    It does not of one that is being enrolled.
+    """
+    found = (check for check, _text in find_in_facts(facts))
+    return catalogue.NODE_WITHOUT_CLASS in found
+
+
 def _remedy(facts: NodeFacts) -> str:
     node = facts.uuid
+    if not facts.resource_class:
+        return catalogue.NODE_WITHOUT_CLASS.cure.format(node=node)
     if facts.maintenance:
         return f'openstack baremetal node maintenance unset {node}'
     if facts.retired:

@@ -97,6 +97,19 @@ def test_node_that_nobody_reported_is_named():
     assert catalogue.NODE_WITHOUT_PROVIDER.cure in cloud.text()
 
 
+@pytest.mark.parametrize('state', ['enroll', 'manageable', 'inspecting'])
+def test_node_that_is_enrolled_without_a_class_is_explained(state):
+    """Ironic gives a new node no class, and Nova has no record of it yet."""
+    cloud = Cloud()
+    cloud.ironic.change(NODE, provision_state=state, resource_class=None)
+    evidence = collect(NODE, cloud.ironic, cloud.placement)
+    only = explain(dataclasses.replace(evidence, is_holder_read=True))
+    assert [each.text for each in only] == [
+        'Ironic: its resource_class is not set in Ironic'
+    ]
+    assert f'--resource-class CLASS {NODE}' in only[0].remedy
+
+
 def test_new_node_is_named():
     """A provider without inventory is not offered."""
     cloud = Cloud()
