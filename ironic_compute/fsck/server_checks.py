@@ -169,10 +169,9 @@ def _of_progress(server: Server, snapshot: Snapshot) -> Iterator[Finding]:
                 f'Server {server.uuid} is being built on no host',
             )
         return
-    facts = snapshot.nodes.get(server.node) if server.node else None
     is_of_pool = server.host in snapshot.pool.known
     has_task = server.task_state is not None or is_building
-    if is_of_pool and has_task and not _is_at_work(facts):
+    if is_of_pool and has_task and not _may_be_at_work(server.node, snapshot):
         yield Finding(
             catalogue.STUCK_TASK,
             _subject(server, server.node),
@@ -181,10 +180,20 @@ def _of_progress(server: Server, snapshot: Snapshot) -> Iterator[Finding]:
         )
 
 
-def _is_at_work(facts: NodeFacts | None) -> bool:
+def _may_be_at_work(node: NodeId | None, snapshot: Snapshot) -> bool:
+    """Return whether Ironic may be working on a node.
+
+    One of another pool is not read as a whole. Its host keeps it until the
+    task has ended.
+    """
+    facts = None if node is None else snapshot.nodes.get(node)
+    if facts is not None:
+        return _is_at_work(facts)
+    return snapshot.all_nodes is not None and node in snapshot.all_nodes.nodes
+
+
+def _is_at_work(facts: NodeFacts) -> bool:
     """Return whether Ironic is working on a node."""
-    if facts is None:
-        return False
     state = ProvisionState.parse(facts.provision_state)
     is_busy = state.meaning in (Meaning.ON_ITS_WAY, Meaning.LEAVING)
     is_changing = state in _AT_WORK_IN_USE

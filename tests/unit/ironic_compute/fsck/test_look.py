@@ -265,6 +265,30 @@ def test_node_that_is_not_in_the_pool_is_looked_for_in_all_pools(
     assert 'not show us all nodes' in cloud.notes[0]
 
 
+@pytest.mark.parametrize('is_gone', [False, True])
+def test_task_on_a_node_that_left_the_pool_is_not_judged(
+    cloud: Cloud, is_gone: bool
+) -> None:
+    """Its host keeps the node until the deploy has ended."""
+    node = cloud.nodes[0]
+    build = clouds.server(
+        host=C1, node=node, vm_state='building', task_state='spawning'
+    )
+    cloud.nova.servers[build.uuid] = build
+    cloud.ironic.change(
+        node,
+        instance_uuid=build.uuid,
+        provision_state='deploying',
+        reservation='conductor-1',
+        conductor_group='other',
+    )
+    if is_gone:
+        del cloud.ironic.nodes[node]
+    names = {name for name, _ in cloud.look()}
+    assert ('node-of-other-pool' in names) is not is_gone
+    assert ('task-without-progress' in names) is is_gone
+
+
 def test_deep_look_reads_each_provider_and_delete(cloud: Cloud) -> None:
     """These show in no list."""
     node, other = cloud.nodes[:2]
