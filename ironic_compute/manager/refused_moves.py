@@ -2,7 +2,9 @@
 """Refuses resizes, migrations and evacuations, and frees what they allocated.
 
 nova-conductor allocates another node to the server before it asks this host.
-Without the refusal here nobody could use that node, or either.
+Without the refusal here nobody could use that node, or either. The message has
+the availability zone of that node as that of the server, unsaved; the server
+keeps its own.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
@@ -61,6 +63,7 @@ class RefusedMoves:
         The conductor has moved the server's allocation to the migration and
         allocated another node to the server; both changes are undone.
         """
+        _keep_zone(instance)
         with nova_manager.errors_out_migration_ctxt(migration):
             self._take_back_allocation(context, instance, migration)
             raise nova_exception.NovaException(REASONS['prep_resize'])
@@ -100,9 +103,15 @@ def refuse_evacuation(
     self: Any, context: Any, instance: Any, request: Mapping[str, Any]
 ) -> None:
     """Refuse an evacuation, and delete its allocations on other nodes."""
+    _keep_zone(instance)
     with nova_manager.errors_out_migration_ctxt(request['migration']):
         _free_other_nodes(self, context, instance)
         raise nova_exception.NovaException(REASONS['evacuate'])
+
+
+def _keep_zone(instance: Any) -> None:
+    """Leave out the zone of another node when the Instance is saved."""
+    instance.obj_reset_changes(['availability_zone'])
 
 
 @_retried_in_placement

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was allocated for a refused move is given back, after an outage too."""
 
+import contextlib
 import json
 import types
 from collections.abc import Callable, Mapping
@@ -9,11 +10,16 @@ from typing import Any
 import pytest
 from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception as nova_exception
+from nova import objects, safe_utils
 from nova.compute import manager as nova_manager
 from nova.scheduler.client import report
 
 from ironic_compute.manager import refused_moves, unsupported
 from tests.fakes.clock import ManualClock
+
+from ..driver import fake
+
+objects.register_all()
 
 _AWAY = ksa_exceptions.ConnectFailure('refused')
 _HERE = {'node-1': {'resources': {'CUSTOM_BAREMETAL': 1}}}
@@ -175,3 +181,28 @@ def test_refused_evacuation_frees_the_other_node(
     manager = _Manager(placement)
     refused_moves._free_other_nodes(manager, _CONTEXT, _server())
     assert placement.allocations == {'s1': _HERE}
+
+
+@pytest.mark.parametrize('name', ['prep_resize', 'refuse_evacuation'])
+def test_refused_move_leaves_a_server_in_its_zone(name: str) -> None:
+    """The message has the zone of the other node; ends of tasks save it."""
+    placement = _Placement({'m1': _HERE, fake.SERVER: _THERE})
+    manager = _Manager(placement)
+    server = fake.unsaved_server(availability_zone='zone-1')
+    server.obj_reset_changes()
+    server.availability_zone = 'zone-2'
+    migration = types.SimpleNamespace(
+        uuid='m1', obj_as_admin=contextlib.nullcontext, save=lambda: None
+    )
+    if name == 'prep_resize':
+        refuse = safe_utils.get_wrapped_function(manager.prep_resize)
+        rest = (None, None, None, None, None, migration, None)
+        request: Any = (None, server, *rest)
+    else:
+        refuse = safe_utils.get_wrapped_function(
+            refused_moves.refuse_evacuation
+        )
+        request = (server, {'migration': migration})
+    with pytest.raises(nova_exception.NovaException, match='cannot be'):
+        refuse(manager, _CONTEXT, *request)
+    assert 'availability_zone' not in server.obj_get_changes()
