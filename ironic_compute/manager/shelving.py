@@ -7,12 +7,21 @@ leaves an ACTIVE server without a node; the same message, delivered again,
 would fail because there is no node to switch off. Each step may be carried out
 twice, so the shelving is done again, and without the node if it is free.
 
+nova-scheduler finds a node for an unshelve by the flavor in the request spec
+of the server. When a resize was refused here, nova-conductor has saved the new
+flavor there, and Nova restores the former one only when a resize that was done
+is reverted. The server would be unshelved on a node of the wrong kind.
+
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
 from typing import Any
 
+from nova import context as nova_context
+from nova import exception as nova_exception
+from nova import objects
 from nova.compute import manager as nova_manager
+from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import errors
@@ -25,6 +34,8 @@ from ironic_compute.manager.retries import (
     retried_in_cinder,
 )
 from ironic_compute.manager.stale_messages import SHELVING, drop, is_due
+
+LOG = logging.getLogger(__name__)
 
 _has_no_answer_of_ironic = after(errors.IronicUnavailable)
 
@@ -60,7 +71,9 @@ class RepeatedShelving(nova_manager.ComputeManager):
         """Shelve a server; blocks until each service has answered."""
         if not is_due(instance, SHELVING, self.clock):
             drop('shelve_offload_instance', instance)
-        elif self.has_active_node(instance):
+            return
+        restore_flavor(instance)
+        if self.has_active_node(instance):
             with expecting_offloaded(instance):
                 super()._shelve_offload_instance(
                     context, instance, *args, **kwargs
@@ -87,3 +100,26 @@ class RepeatedShelving(nova_manager.ComputeManager):
         self.volume_api.attachment_delete(context, bdm.attachment_id)
         bdm.attachment_id = reserved
         bdm.save()
+
+
+def restore_flavor(instance: Any) -> None:
+    """Have an unshelve look for nodes of the server's own flavor.
+
+    Blocks for two RPCs. A conductor that has no API database, which answers
+    like one that is away, does not stop the shelving.
+    """
+    try:
+        spec = objects.RequestSpec.get_by_instance_uuid(
+            nova_context.get_admin_context(), instance.uuid
+        )
+        if spec.flavor.flavorid != instance.flavor.flavorid:
+            spec.flavor = instance.flavor
+            spec.save()
+    except nova_exception.RequestSpecNotFound:
+        LOG.debug('Server %(id)s has no request spec', {'id': instance.uuid})
+    except Exception as exc:
+        LOG.warning(
+            'Could not read or save the flavor in the request spec of server '
+            '%(server)s: %(error)s',
+            {'server': instance.uuid, 'error': exc},
+        )

@@ -9,6 +9,8 @@ change, Placement and Glance have what they had.
 from collections.abc import Mapping
 from typing import Any
 
+from nova import context as nova_context
+from nova import objects
 from nova.tests.functional.api import client as api_client
 
 from ironic_compute.manager.refusals import REASONS
@@ -94,6 +96,36 @@ class RefusalsTest(pool.PoolTestCase):
         self.until(
             lambda: self.offered() == self.NODES_COUNT - 1, 'others offered'
         )
+
+    def test_refused_resize_changes_no_later_unshelve(self) -> None:
+        """nova-conductor saves the flavor for the scheduler all the same."""
+        request = self._build_server(
+            image_uuid=base.IMAGE_ID,
+            flavor_id=self.flavor['id'],
+            networks='none',
+        )
+        root = {'imageRef': '', 'block_device_mapping_v2': [base.ROOT]}
+        asked = self.api.post_server({'server': {**request, **root}})
+        server = self._wait_for_state_change(asked, 'ACTIVE')
+        other = self.make_flavor()
+        self.action(server, 'resize', {'flavorRef': other['id']})
+        self.until(
+            lambda: self._scheduled_flavor(server) == other['id'], 'a resize'
+        )
+        self._wait_for_server_parameter(
+            server, {'OS-EXT-STS:task_state': None}
+        )
+        self.action(server, 'shelve')
+        self._wait_for_state_change(server, 'SHELVED_OFFLOADED')
+        self.assertEqual(self.flavor['id'], self._scheduled_flavor(server))
+        self.action(server, 'unshelve')
+        self._wait_for_state_change(server, 'ACTIVE')
+
+    def _scheduled_flavor(self, server: Mapping[str, Any]) -> str:
+        spec = objects.RequestSpec.get_by_instance_uuid(
+            nova_context.get_admin_context(), server['id']
+        )
+        return str(spec.flavor.flavorid)
 
     def test_live_migration_is_refused(self) -> None:
         """Live migration is refused, whatever its destination."""

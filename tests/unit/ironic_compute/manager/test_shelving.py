@@ -8,6 +8,7 @@ import oslo_messaging
 import pytest
 from cinderclient import exceptions as cinder_exceptions
 from nova import exception as nova_exception
+from nova import objects
 from nova.compute import manager as nova_manager
 from nova.compute import task_states
 from nova.volume import cinder
@@ -19,6 +20,24 @@ from tests.fakes.clock import ManualClock
 _NO_CONDUCTOR = oslo_messaging.MessagingTimeout()
 _NO_IRONIC = nova_exception.InstancePowerOffFailure(reason='no answer')
 _NO_IRONIC.__cause__ = errors.IronicUnavailable('no answer')
+
+objects.register_all()
+
+
+@pytest.fixture(autouse=True)
+def specs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the request specs of the servers."""
+    found: dict[str, Any] = {}
+
+    def read(context: Any, server: str) -> Any:
+        if server not in found:
+            raise nova_exception.RequestSpecNotFound(instance_uuid=server)
+        if isinstance(found[server], Exception):
+            raise found[server]
+        return found[server]
+
+    monkeypatch.setattr(objects.RequestSpec, 'get_by_instance_uuid', read)
+    return found
 
 
 class _Shelving(RepeatedShelving):
@@ -55,6 +74,7 @@ def _shelve(
     )
     server = types.SimpleNamespace(
         uuid='s1',
+        flavor=types.SimpleNamespace(flavorid='small'),
         task_state=task_state,
         obj_get_changes=dict,
         refresh=lambda: None,
@@ -225,3 +245,33 @@ def test_shelving_of_a_server_that_is_in_use_again_is_dropped(
     """Another message has shelved it while this one waited for the lock."""
     manager = _Shelving([], has_node=True)
     assert _shelve(manager, monkeypatch, task_state=None) == []
+
+
+@pytest.mark.parametrize('has_node', [False, True])
+@pytest.mark.parametrize(('flavor', 'count'), [('big', 1), ('small', 0)])
+def test_shelved_server_is_scheduled_by_its_own_flavor(
+    flavor: str,
+    count: int,
+    has_node: bool,
+    specs: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A resize was refused, whose flavor nova-conductor has saved."""
+    saved: list[str] = []
+    specs['s1'] = types.SimpleNamespace(
+        flavor=types.SimpleNamespace(flavorid=flavor),
+        save=lambda: saved.append(specs['s1'].flavor.flavorid),
+    )
+    assert _shelve(_Shelving([], has_node=has_node), monkeypatch)
+    assert saved == ['small'] * count
+
+
+def test_conductor_without_an_api_database_does_not_stop_a_shelving(
+    specs: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its error is that of a conductor without any database."""
+    specs['s1'] = oslo_messaging.RemoteError('CantStartEngineError')
+    assert _shelve(_Shelving([], has_node=True), monkeypatch) == ['shelved']
+    assert 'the flavor in the request spec of server s1' in caplog.text
