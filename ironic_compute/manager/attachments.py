@@ -13,7 +13,9 @@ in place of the node, and have the volume target of the node deleted: the
 server could not boot any more. It is refused.
 
 Neutron tells Nova once that a port was deleted. If Ironic did not answer then,
-the node would keep the port, and might have no card left for another one.
+the node would keep the port, and might have no card left for another one. So
+it would if Nova ended a message of several events at the first that fails, for
+instance because Neutron does not show the ports of another server.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
@@ -27,6 +29,7 @@ from nova import exception as nova_exception
 from nova import objects
 from nova import utils as nova_utils
 from nova.compute import manager as nova_manager
+from oslo_log import log as logging
 from oslo_utils import excutils
 
 from hashring.clock import Clock
@@ -40,6 +43,7 @@ from ironic_compute.manager.stale_messages import read_until_answered
 from ironic_compute.paths.repeated_requests import waiting_at_most
 
 CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
 
 _NO_REFRESH = (
     'A volume of a bare metal server is exported to its node, and to no '
@@ -68,6 +72,19 @@ class WaitingAttachments(nova_manager.ComputeManager):
         """
         with waiting_at_most(CONF.rpc_response_timeout / 2):
             return super().attach_interface(context, **request)
+
+    def external_instance_event(
+        self, context: Any, instances: Any, events: Any
+    ) -> None:
+        """Handle each event of a message, also after one that has failed."""
+        for event in events:
+            try:
+                super().external_instance_event(context, instances, [event])
+            except Exception:
+                LOG.exception(
+                    'Could not handle event %(event)s of server %(server)s',
+                    {'event': event.key, 'server': event.instance_uuid},
+                )
 
     def _process_instance_vif_deleted_event(
         self, context: Any, instance: Any, deleted_vif_id: Any

@@ -7,6 +7,8 @@ from typing import Any
 import oslo_messaging
 import pytest
 from cinderclient import exceptions as cinder_exceptions
+from neutronclient.common import exceptions as neutron_exceptions
+from nova import context as nova_context
 from nova import exception as nova_exception
 from nova import objects
 from nova.compute import manager as nova_manager
@@ -229,3 +231,46 @@ def test_port_that_was_deleted_during_the_wait_is_not_saved_again(
         server = types.SimpleNamespace(uuid='s1', info_cache=cache)
         manager._process_instance_vif_deleted_event(None, server, port)
     assert saved == ['p3']
+
+
+def test_event_that_fails_ends_no_other_event(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neutron puts the events of two seconds into one message."""
+    manager: Any = object.__new__(WaitingAttachments)
+    server = types.SimpleNamespace(uuid='s1')
+    detached: list[str] = []
+
+    def refresh(*args: Any, refresh_vif_id: str) -> None:
+        raise neutron_exceptions.InternalServerError(message=refresh_vif_id)
+
+    manager.network_api = types.SimpleNamespace(get_instance_nw_info=refresh)
+    monkeypatch.setattr(
+        manager,
+        '_process_instance_vif_deleted_event',
+        lambda context, server, port: detached.append(port),
+        raising=False,
+    )
+    # Without Nova's notification of an error.
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        'external_instance_event',
+        nova_manager.ComputeManager.external_instance_event.__wrapped__,
+    )
+    events = [
+        types.SimpleNamespace(
+            name=f'network-{name}', tag=port, instance_uuid='s1', key=port
+        )
+        for name, port in (
+            ('vif-deleted', 'p1'),
+            ('changed', 'p2'),
+            ('vif-deleted', 'p3'),
+            ('changed', 'p4'),
+        )
+    ]
+    context = nova_context.get_admin_context()
+    manager.external_instance_event(context, [server], events)
+    assert detached == ['p1', 'p3']
+    assert [record.getMessage() for record in caplog.records] == [
+        f'Could not handle event {port} of server s1' for port in ('p2', 'p4')
+    ]
