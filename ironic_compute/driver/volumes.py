@@ -28,6 +28,11 @@ from resource_tracker.node import NodeId
 LOG = logging.getLogger(__name__)
 
 
+_ENCRYPTED = (
+    'An encrypted volume cannot be attached to a bare metal server, because '
+    'nothing on it has the key; encrypt a volume within the server instead'
+)
+
 # How long a delete waits for the lock of a node that is being cleaned.
 _LOCK_WAIT_S = 5.0
 
@@ -134,11 +139,7 @@ class Volumes:
         :raises errors.IronicRefused: the volume is encrypted
         """
         if encryption:
-            raise errors.IronicRefused(
-                'An encrypted volume cannot be attached to a bare metal '
-                'server, because nothing on it has the key; encrypt a volume '
-                'within the server instead'
-            )
+            raise errors.IronicRefused(_ENCRYPTED)
 
     def why_no_detach(self, instance: Any, volume: str) -> str | None:
         """Return why a volume cannot be detached; None if it can."""
@@ -179,8 +180,11 @@ class Volumes:
 
         :param mapping: Nova's driver block devices
         :raises errors.DeployFailed: Ironic gives no volumes to the node
+        :raises errors.DeployInvalid: a volume is encrypted
         """
         records = [device._bdm_obj for device in mapping if device.is_volume]
+        if any(_is_encrypted(record) for record in records):
+            raise errors.DeployInvalid(_ENCRYPTED)
         if records:
             self.check_storage(node)
         data_indexes = itertools.count(1)
@@ -284,6 +288,15 @@ class Volumes:
             if str(port.get('address')).lower() in addresses
             and (port.get('internal_info') or {}).get('tenant_vif_port_id')
         }
+
+
+def _is_encrypted(device: Any) -> bool:
+    """Return whether Cinder says that a volume is encrypted.
+
+    Nova asks for the encryption of a volume only where a hypervisor attaches
+    it, and not while it prepares a build.
+    """
+    return bool(json.loads(device.connection_info)['data'].get('encrypted'))
 
 
 def list_volumes(block_device_info: Any) -> list[Any]:

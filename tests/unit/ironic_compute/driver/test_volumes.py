@@ -355,6 +355,17 @@ def test_encrypted_volume_is_not_attached_to_a_running_server():
         _attach(bench, server, encryption={'provider': 'luks'})
 
 
+def test_server_with_an_encrypted_volume_is_not_built():
+    """It would be ACTIVE, and could not boot; another node would not help."""
+    bench, volume = fake.bench(), fake.Volume()
+    volume._bdm_obj.connection_info = (
+        '{"driver_volume_type": "iscsi", "data": {"encrypted": true}}'
+    )
+    with pytest.raises(nova_exception.BuildAbortException, match='encrypted'):
+        bench.spawn(fake.server(), [volume])
+    assert bench.is_free()
+
+
 @pytest.mark.parametrize('interface', ['noop', 'cinder', 'external'])
 def test_running_server_takes_volumes_by_its_storage_interface(interface):
     """An operator sets ``noop`` for a node without a storage network."""
