@@ -12,6 +12,7 @@ Only ``compute_manager`` imports this module, because importing Nova's manager
 freezes the intervals of its periodic tasks.
 """
 
+import contextlib
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -161,12 +162,23 @@ class UnsupportedOperations(RefusedMoves):
         instance: Any,
         new_attachment_id: Any,
     ) -> None:
-        """Refuse to swap volumes, and restore the states of both."""
+        """Refuse to swap volumes, and restore the states of both.
+
+        Cinder asks for it when a volume in use is to be retyped or migrated,
+        and waits until it is told of the end. It then deletes the new volume.
+        """
+        old = self.volume_api.get(context, old_volume_id)
         self.volume_api.roll_detaching(context, old_volume_id)
         if new_attachment_id is None:
             self.volume_api.unreserve_volume(context, new_volume_id)
         else:
-            self.volume_api.attachment_delete(context, new_attachment_id)
+            # It is gone if the message has come twice.
+            with contextlib.suppress(nova_exception.VolumeAttachmentNotFound):
+                self.volume_api.attachment_delete(context, new_attachment_id)
+        if old.get('migration_status') == 'migrating':
+            self.volume_api.migrate_volume_completion(
+                context, old_volume_id, new_volume_id, error=True
+            )
         raise nova_exception.NovaException(REASONS['swap_volume'])
 
     @reported

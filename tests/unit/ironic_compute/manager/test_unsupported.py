@@ -7,7 +7,8 @@ import re
 import types
 
 import pytest
-from nova import objects
+from nova import exception as nova_exception
+from nova import objects, safe_utils
 from nova.compute import manager as nova_manager
 
 from ironic_compute.manager import unsupported
@@ -104,3 +105,53 @@ def test_refused_rebuild_of_a_volume_saves_only_over_its_own_task():
     )
     assert saved == [{'expected_task_state': ['rebuilding']}]
     assert server.system_metadata == {'image_min_ram': '0'}
+
+
+class _Cinder:
+    """Cinder with a volume of a server, and one to replace it."""
+
+    def __init__(self, migration_status, *, has_attachment=True):
+        self.volume = {'id': 'v1', 'migration_status': migration_status}
+        self.has_attachment = has_attachment
+        self.done = []
+
+    def get(self, context, volume):
+        """Return the volume of the server."""
+        return self.volume
+
+    def attachment_delete(self, context, attachment):
+        """Delete the attachment of the new volume."""
+        if not self.has_attachment:
+            raise nova_exception.VolumeAttachmentNotFound(
+                attachment_id=attachment
+            )
+        self.done.append(('attachment_delete', attachment))
+
+    def __getattr__(self, name):
+        return lambda context, *args, **kwargs: self.done.append(
+            (name, *args, *kwargs.items())
+        )
+
+
+_END = ('migrate_volume_completion', 'v1', 'v2', ('error', True))
+
+
+@pytest.mark.parametrize(
+    ('status', 'has_attachment', 'expected'),
+    [
+        (None, True, [('attachment_delete', 'a2')]),
+        ('migrating', True, [('attachment_delete', 'a2'), _END]),
+        ('migrating', False, [_END]),
+        ('error', False, []),
+    ],
+)
+def test_cinder_is_told_that_a_volume_is_not_migrated(
+    status, has_attachment, expected
+):
+    """Otherwise it would be "retyping" for ever, and the new volume stay."""
+    manager = object.__new__(UnsupportedOperations)
+    manager.volume_api = _Cinder(status, has_attachment=has_attachment)
+    refuse = safe_utils.get_wrapped_function(UnsupportedOperations.swap_volume)
+    with pytest.raises(nova_exception.NovaException, match='be replaced'):
+        refuse(manager, None, 'v1', 'v2', fake.server(), 'a2')
+    assert manager.volume_api.done == [('roll_detaching', 'v1'), *expected]
