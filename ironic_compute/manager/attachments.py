@@ -39,7 +39,7 @@ from ironic_compute.manager.retries import (
     retried,
     retried_in_cinder,
 )
-from ironic_compute.manager.stale_messages import read_until_answered
+from ironic_compute.manager.stale_messages import read_until_answered, refresh
 from ironic_compute.paths.repeated_requests import waiting_at_most
 
 CONF = nova.conf.CONF
@@ -163,8 +163,14 @@ class WaitingAttachments(nova_manager.ComputeManager):
     def _detach_volume_again(
         self, context: Any, instance: Any, volume_id: Any, attachment_id: Any
     ) -> Any:
-        """Detach a volume; what an earlier try has done is not done again."""
+        """Detach a volume; what an earlier try has done is not done again.
+
+        The record is read again: a message that was sent to a former host of
+        the server names that one, and Nova then leaves the driver out, so that
+        the node would keep its volume target.
+        """
         self._wait_for_cinder(context, instance, volume_id)
+        refresh(instance, self.clock)
         return super().detach_volume(
             context, volume_id, instance, attachment_id
         )

@@ -13,15 +13,22 @@ from nova import exception as nova_exception
 from nova import objects
 from nova.compute import manager as nova_manager
 from nova.network import neutron
+from nova.virt import block_device
+from oslo_utils.fixture import uuidsentinel as uuids
 
 from ironic_compute import errors
 from ironic_compute.driver.nova_errors import as_nova_errors
 from ironic_compute.manager.attachments import WaitingAttachments
 from tests.fakes.clock import ManualClock
 
+objects.register_all()
+
 _AWAY = nova_exception.CinderConnectionFailed(reason='refused')
 _SERVER = types.SimpleNamespace(
-    uuid='s1', info_cache=types.SimpleNamespace(refresh=lambda: None)
+    uuid='s1',
+    info_cache=types.SimpleNamespace(refresh=lambda: None),
+    obj_get_changes=dict,
+    refresh=lambda: None,
 )
 
 
@@ -126,6 +133,49 @@ def test_volume_that_is_not_attached_is_freed_when_cinder_answers(
     with pytest.raises(nova_exception.CinderConnectionFailed):
         manager.attach_volume(None, instance=_SERVER, bdm=bdm)
     assert manager.done == freed
+
+
+def test_volume_of_a_server_that_has_moved_leaves_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova asks the driver only if the record names the host of the worker."""
+    monkeypatch.setattr(nova_manager.CONF, 'host', 'c2')
+    server = objects.Instance(uuid=uuids.server, host='c1')
+    server.refresh = lambda: setattr(server, 'host', 'c2')
+    bdm = objects.BlockDeviceMapping(
+        source_type='volume',
+        destination_type='volume',
+        volume_id='v1',
+        connection_info='{"serial": "v1"}',
+        attachment_id='a1',
+        **dict.fromkeys(
+            (
+                'device_name',
+                'boot_index',
+                'delete_on_termination',
+                'disk_bus',
+                'device_type',
+                'guest_format',
+                'no_device',
+            )
+        ),
+    )
+    device = block_device.convert_volume(bdm)
+    manager, detached = _manager(monkeypatch), []
+    manager.volume_api.attachment_delete = lambda context, attachment: None
+    driver = types.SimpleNamespace(
+        instance_exists=lambda instance: True,
+        detach_volume=lambda *args, **kwargs: detached.append(args[1]),
+    )
+    monkeypatch.setattr(
+        nova_manager.ComputeManager,
+        'detach_volume',
+        lambda self, context, volume, instance, attachment: device._do_detach(
+            context, instance, self.volume_api, driver, attachment, True
+        ),
+    )
+    manager.detach_volume(None, 'v1', server, 'a1')
+    assert detached == [{'serial': 'v1'}]
 
 
 def test_volume_is_not_exported_to_a_controller(
