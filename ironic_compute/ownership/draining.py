@@ -30,6 +30,7 @@ from ironic_compute.ownership.eviction import (
     Terms,
     no_lease,
 )
+from ironic_compute.ownership.movability import why_server_stays
 from ironic_compute.ownership.move_plan import MovePlanner, PlannedMove
 from ironic_compute.ownership.pacing import MinuteLimit
 from ironic_compute.ownership.retirement import Retirement
@@ -203,15 +204,19 @@ class Draining:
         if any(map(self._held_nodes.is_unread, self._held_nodes.rows())):
             return []
         servers = self._compute_nodes.list_servers_of_host(here)
+        homeless = sorted(servers.difference(on_nodes))
+        rows = self._compute_nodes.read_servers(homeless) if homeless else {}
         return [
             PlannedMove(
                 '',
                 server,
                 None,
-                f'Server {server} is on host {here} in Nova, and on no node '
-                f'of it',
+                # A build that waits for Ironic has no server there yet.
+                why_server_stays(server, rows.get(server), here)
+                or f'Server {server} is on host {here} in Nova, and on no '
+                f'node of it',
             )
-            for server in sorted(servers.difference(on_nodes))
+            for server in homeless
         ]
 
     # The work

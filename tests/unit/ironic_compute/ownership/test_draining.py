@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host gives all its nodes away, and its order is stored in Nova."""
 
+import dataclasses
 import types
 from typing import Any
 
 import attrs
 import oslo_messaging
 import pytest
-from nova.compute import task_states
+from nova.compute import task_states, vm_states
 
 from hashring.ring import Host, Ring
 from hashring.workers import HostRetired
@@ -334,6 +335,31 @@ def test_plan_says_why_a_node_waits(desk: Drained) -> None:
     desk.server.task_state = None
     desk.draining.run_round()
     assert desk.moved() == [S1]
+
+
+def test_server_that_is_being_built_is_not_said_to_be_on_no_node(
+    desk: Drained,
+) -> None:
+    """Else an operator would delete it, as the manual says.
+
+    Ironic shows it on the node only when the build has begun there.
+    """
+    desk.one.claims.claim(desk.free, 's9')
+    build = desk.cloud.nova.servers['s9'] = dataclasses.replace(
+        desk.server,
+        uuid='s9',
+        vm_state=vm_states.BUILDING,
+        task_state=task_states.SPAWNING,
+        node=desk.free,
+    )
+    (why_not,) = [m.why_not for m in desk.draining.plan() if not m.node]
+    assert why_not == (
+        'Server s9 has task spawning; try again when it has ended'
+    )
+    desk.one.claims.release(desk.free, 's9')
+    build.vm_state, build.task_state = vm_states.ERROR, None
+    (why_not,) = [m.why_not for m in desk.draining.plan() if not m.node]
+    assert 'is on host c1 in Nova, and on no node of it' in (why_not or '')
 
 
 @pytest.mark.parametrize(
