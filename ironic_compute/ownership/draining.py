@@ -166,27 +166,38 @@ class Draining:
     def plan(self, *, changes_zone: bool = False) -> list[PlannedMove]:
         """Return what is left to be moved from this host, and what waits.
 
-        It is the same before and during a drain. If the host is to be retired,
-        and its own daemon has to do that, an entry without a node and a server
-        says so.
+        It is the same before and during a drain. What all that is left waits
+        for has an entry without a node and a server, once there is an order.
 
         :param changes_zone: of the order that is carried out, or is to be
         """
-        return self._plan_moves(Terms(changes_zone=changes_zone)) + (
-            self._list_wait()
-        )
+        moves = self._plan_moves(Terms(changes_zone=changes_zone))
+        return moves + self._list_waits(is_empty=not moves)
 
     def _plan_moves(self, terms: Terms) -> list[PlannedMove]:
         moves = self._planner.plan_moves(self._ring_of_others(), terms)
         return moves + self._list_homeless(move.server for move in moves)
 
-    def _list_wait(self) -> list[PlannedMove]:
-        """Return why the host cannot be ended now, if it is to be retired."""
+    def _list_waits(self, *, is_empty: bool) -> list[PlannedMove]:
+        """Return why no round goes on, or why the host cannot be ended."""
         order = read_order(self._services.find_record(self._held_nodes.host))
-        if order is None or not order.retires:
+        if order is None or (is_empty and not order.retires):
             return []
-        why = self._retirement.why_waits()
-        return [] if why is None else [PlannedMove('', None, None, why)]
+        whys = [self._why_not_agreed()]
+        if order.retires:
+            whys.append(self._retirement.why_waits())
+        return [PlannedMove('', None, None, why) for why in whys if why]
+
+    def _why_not_agreed(self) -> str | None:
+        status = self._pool.ring_status()
+        if not status.ring.hosts:
+            return 'No host of this pool takes nodes; enable or start one'
+        if status.agreed:
+            return None
+        return (
+            'The daemons of this pool do not agree on their hosts yet; see '
+            '"ironic-computectl pool show"'
+        )
 
     def _ring_of_others(self) -> Ring:
         """Return the ring as it is when this host is disabled."""

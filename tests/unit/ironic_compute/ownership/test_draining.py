@@ -759,6 +759,39 @@ def test_adopted_host_waits_for_its_own_daemon(
     assert 'destroyed' in retired.changes
 
 
+def test_retirement_that_waits_for_the_pool_says_so(retired: Drained) -> None:
+    """It would wait for ever, and --wait would announce its end."""
+    retired.cloud.show('c2', agreed=False)
+    _run(retired, 200.0)
+    (move,) = retired.draining.plan()
+    assert (move.node, move.server) == ('', None)
+    assert 'do not agree on their hosts yet' in (move.why_not or '')
+    retired.cloud.show(agreed=False)  # Nobody agrees on an empty ring.
+    _run(retired, 200.0)
+    assert not retired.changes
+    (move,) = retired.draining.plan()
+    assert 'No host of this pool takes nodes' in (move.why_not or '')
+    retired.cloud.show('c2')
+    assert not retired.draining.plan()
+    _run(retired, 100.0)
+    assert 'destroyed' in retired.changes
+
+
+def test_drain_that_waits_for_the_pool_says_so(desk: Drained) -> None:
+    """Its servers could go, but for a daemon with another ring."""
+    desk.order()
+    desk.cloud.show('c2', agreed=False)
+    reasons = [m.why_not for m in desk.draining.plan() if m.why_not]
+    assert len(reasons) == 1
+    assert 'do not agree on their hosts yet' in reasons[0]
+    desk.cloud.show('c2')
+    desk.cloud.clock.advance(10.0)
+    desk.draining.run_round()
+    desk.one.rebalancer.run_round()
+    desk.cloud.show('c2', agreed=False)
+    assert not desk.draining.plan()
+
+
 def test_daemon_that_is_seen_once_begins_the_wait_anew(
     retired: Drained,
 ) -> None:
