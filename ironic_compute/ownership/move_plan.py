@@ -116,13 +116,23 @@ class MovePlanner:
             why_not = f'Node {node} has not been read from Ironic yet'
         elif server is None:
             is_free = self._held_nodes.is_pushable(node)
-            why_not = None if is_free else f'Node {node} is being built on'
+            built_on = f'Node {node} is being built on'
+            why_not = None if is_free else self._why_gone(node) or built_on
         else:
             why_not = (
                 refused[target]
                 or why_server_stays(
                     server, rows.get(server), self._held_nodes.host
                 )
+                or self._why_gone(node)
                 or why_node_stays
             )
         return PlannedMove(node, server, target, why_not)
+
+    def _why_gone(self, node: NodeId) -> str | None:
+        if not self._held_nodes.is_missing(node):
+            return None
+        return (
+            f'Ironic does not have node {node} any more; its records are '
+            f'removed when Nova has no server on it'
+        )

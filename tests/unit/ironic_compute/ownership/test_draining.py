@@ -337,6 +337,25 @@ def test_plan_says_why_a_node_waits(desk: Drained) -> None:
     assert desk.moved() == [S1]
 
 
+@pytest.mark.parametrize('has_restarted', [False, True])
+def test_plan_says_that_ironic_has_no_such_node(
+    desk: Drained, *, has_restarted: bool
+) -> None:
+    """The node stays until somebody deletes its server in Nova."""
+    if has_restarted:
+        fresh = desk.cloud.add('c1')
+        desk.cloud.show('c1', 'c2')
+        desk.draining = attrs.evolve(
+            desk.draining, held_nodes=fresh.held_nodes
+        )
+        desk.one = fresh
+    del desk.cloud.nodes[desk.node]
+    desk.one.audit()
+    desk.one.held_nodes.mark_missing(desk.node)
+    (move,) = [m for m in desk.draining.plan() if m.node == desk.node]
+    assert 'Ironic does not have node' in (move.why_not or '')
+
+
 def test_server_that_is_being_built_is_not_said_to_be_on_no_node(
     desk: Drained,
 ) -> None:
