@@ -48,9 +48,9 @@ def _read_once(instance: Any, read: Callable[[], NodeFacts]) -> NodeFacts:
 class NodeClaim(nova_claims.NopClaim):
     """A build's claim on one node, used in a ``with`` statement.
 
-    An exception in the block releases the claim. The server loses its host
-    and node as well, unless its delete has ended the build: recovery finds an
-    interrupted delete by the host.
+    The end of the block releases the claim. After an exception the server
+    loses its host and node as well, unless its delete has ended the build:
+    recovery finds an interrupted delete by the host.
     """
 
     def __init__(
@@ -65,6 +65,9 @@ class NodeClaim(nova_claims.NopClaim):
         if isinstance(exc, nova_exception.UnexpectedDeletingTaskStateError):
             self._tracker.release_node(self._node, self._instance.uuid)
             return
+        if exc_type is None:
+            # Nova does not say that an unshelve has succeeded.
+            self._tracker.release_deployed(self._node)
         super().__exit__(exc_type, exc, traceback)
 
     def abort(self) -> None:
@@ -343,16 +346,18 @@ class BareMetalTracker:
             self._claims.release(node, instance.uuid)
         self._held_nodes.report_node(node)
 
-    def build_succeeded(self, nodename: str) -> None:
-        """Reset a node's count of failed builds and release its claim.
+    def release_deployed(self, node: NodeId) -> None:
+        """Release the claim of a server that Ironic shows on the node.
 
         From now on the node's ``instance_uuid`` keeps other builds off.
         """
-        node = NodeId(nodename)
         facts = self._held_nodes.facts(node)
-        consumer = self._claims.consumer(node)
-        if facts is not None and consumer and consumer == facts.instance_uuid:
-            self._claims.release(node, consumer)
+        if facts is not None and facts.instance_uuid is not None:
+            self._claims.release(node, facts.instance_uuid)
+
+    def build_succeeded(self, nodename: str) -> None:
+        """Reset a node's count of failed builds and release its claim."""
+        self.release_deployed(NodeId(nodename))
         self._update_failed_builds(nodename, lambda count: 0)
 
     def build_failed(self, nodename: str) -> None:

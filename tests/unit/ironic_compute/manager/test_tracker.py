@@ -560,6 +560,23 @@ def test_kept_node_is_not_free_until_its_build_claims_it() -> None:
     assert one.claims.consumer(N) == 'server'
 
 
+def test_claim_ends_when_ironic_shows_the_server() -> None:
+    """Also that of an unshelve, which Nova does not report.
+
+    If the node came back later with another server, that one could not be
+    moved: the former one would seem to be built there, for ever.
+    """
+    cloud, one = _just_started()
+    one.held_nodes.accept_facts(FIT)
+    with _claim(cloud, one, save=lambda: None):
+        assert one.claims.consumer(N) == 'server'
+        deployed = dataclasses.replace(
+            FIT, instance_uuid='server', provision_state='active'
+        )
+        one.held_nodes.accept_facts(deployed)
+    assert one.claims.consumer(N) is None
+
+
 def test_kept_node_is_free_again_after_its_build_has_failed() -> None:
     """Only the claim of the same build is released."""
     cloud, one = _just_started()
