@@ -330,6 +330,7 @@ class ComputeNodes:
                     host=server.host,
                     vm_state=server.vm_state,
                     task_state=server.task_state,
+                    node=server.node,
                 )
         return found
 

@@ -110,3 +110,4 @@ class ServerRow:
     host: str | None
     vm_state: str
     task_state: str | None
+    node: str | None = None

@@ -10,7 +10,7 @@ it is empty (``retirement``).
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -23,6 +23,7 @@ from ironic_compute.gate import Gate, without_waiting
 from ironic_compute.journal.moves import Cause, Reason
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
+from ironic_compute.nodes.records import ServerRow
 from ironic_compute.ownership.drain_order import DrainOrder, read_order
 from ironic_compute.ownership.eviction import (
     Evictor,
@@ -216,7 +217,13 @@ class Draining:
             return []
         servers = self._compute_nodes.list_servers_of_host(here)
         homeless = sorted(servers.difference(on_nodes))
-        rows = self._compute_nodes.read_servers(homeless) if homeless else {}
+        if not homeless:
+            return []
+        rows = self._compute_nodes.read_servers(homeless)
+        nodes = {NodeId(row.node) for row in rows.values() if row.node}
+        away = self._compute_nodes.list_by_nodes(
+            nodes - self._held_nodes.rows().keys()
+        )
         return [
             PlannedMove(
                 '',
@@ -224,6 +231,7 @@ class Draining:
                 None,
                 # A build that waits for Ironic has no server there yet.
                 why_server_stays(server, rows.get(server), here)
+                or _why_away(server, rows[server], away)
                 or f'Server {server} is on host {here} in Nova, and on no '
                 f'node of it',
             )
@@ -289,6 +297,24 @@ class Draining:
             return True
         record = self._services.find_record(self._held_nodes.host)
         return read_order(record) != order
+
+
+def _why_away(
+    server: str, row: ServerRow, away: Mapping[NodeId, Any]
+) -> str | None:
+    """Return that a server's node has yet to come here, if it has a holder.
+
+    The host was given the server, or the node as well, and not told of it.
+
+    :param away: the rows of nodes that this host has not taken
+    """
+    found = away.get(NodeId(row.node or ''))
+    if found is None:
+        return None
+    return (
+        f'Host {row.host} has not taken node {row.node} of server {server} '
+        f'yet, which host {found.host} holds in Nova; wait for an audit'
+    )
 
 
 def _no_service(host: Host) -> str:

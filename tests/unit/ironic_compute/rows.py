@@ -191,7 +191,9 @@ class Rows:
         def read() -> dict[str, ServerRow]:
             found = (self._nova.servers.get(uuid) for uuid in wanted)
             return {
-                s.uuid: ServerRow(s.deleted, s.host, s.vm_state, s.task_state)
+                s.uuid: ServerRow(
+                    s.deleted, s.host, s.vm_state, s.task_state, s.node
+                )
                 for s in found
                 if s is not None
             }

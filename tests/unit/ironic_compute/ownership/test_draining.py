@@ -21,6 +21,7 @@ from ironic_compute.ownership.drain_order import (
 from ironic_compute.ownership.draining import Draining
 from ironic_compute.ownership.move_plan import PlannedMove
 from ironic_compute.ownership.retirement import Retirement
+from resource_tracker.node import NodeId
 from tests.unit.ironic_compute.ownership.moving import C1, C2, S1, Desk
 
 
@@ -381,6 +382,21 @@ def test_server_that_is_being_built_is_not_said_to_be_on_no_node(
     assert 'is on host c1 in Nova, and on no node of it' in (why_not or '')
 
 
+@pytest.mark.parametrize('holder', [C1, C2])
+def test_server_whose_node_was_not_taken_is_not_said_to_be_on_no_node(
+    desk: Drained, holder: Host
+) -> None:
+    """Another worker was killed while it gave them to this host."""
+    desk.one.held_nodes.drop_node(desk.node)
+    desk.cloud.nova.rows[desk.node].host = holder
+    (move,) = [m for m in desk.draining.plan() if m.server]
+    assert (move.node, move.server) == ('', S1)
+    assert move.why_not == (
+        f'Host c1 has not taken node {desk.node} of server s1 yet, which '
+        f'host {holder} holds in Nova; wait for an audit'
+    )
+
+
 @pytest.mark.parametrize(
     ('fields', 'reason'),
     [
@@ -690,7 +706,7 @@ def test_host_with_a_server_on_no_node_is_not_retired(
     retired: Drained,
 ) -> None:
     """The plan shows the server, which is in the way."""
-    retired.server.host = C1
+    retired.server.host, retired.server.node = C1, NodeId('gone')
     (move,) = retired.draining.plan()
     assert (move.node, move.server, move.target) == ('', S1, None)
     assert 'on no node of it' in (move.why_not or '')
