@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import oslo_messaging
-from cliff import command, lister
+from cliff import lister
 
 from hashring.clock import Clock, SystemClock
 from hashring.group import Member
@@ -387,7 +387,7 @@ class HostRetire(_EmptyingCommand):
         return wait_until_retired(host, read_plan, read_service, SystemClock())
 
 
-class HostUndrain(HostArgument, command.Command):
+class HostUndrain(HostArgument):
     """End the drain of a host, also of one that is to be retired.
 
     The host is enabled, unless somebody had disabled it before the drain: then

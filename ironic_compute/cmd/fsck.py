@@ -15,6 +15,7 @@ from cliff import lister
 from hashring.clock import SystemClock
 from hashring.group import Member
 from hashring.ring import Host
+from ironic_compute.cmd.explained_command import ExplainedCommand
 from ironic_compute.cmd.hosts import known_hosts, read_members
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
@@ -87,7 +88,7 @@ def summary(look: Look) -> str:
     )
 
 
-class Fsck(lister.Lister):
+class Fsck(ExplainedCommand, lister.Lister):
     """Compare Ironic, Nova and Placement, and list what does not agree.
 
     The command changes nothing. What was found is looked at again after a

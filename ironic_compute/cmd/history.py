@@ -19,6 +19,7 @@ from oslo_utils import uuidutils
 from hashring.clock import SystemClock
 from hashring.group import Member
 from hashring.ring import Host
+from ironic_compute.cmd.explained_command import ExplainedCommand
 from ironic_compute.cmd.hosts import known_hosts, read_members
 from ironic_compute.cmd.node_moves import find_node
 from ironic_compute.cmd.nova_access import (
@@ -156,7 +157,7 @@ def ask_for_moves(host: Host, query: Query) -> list[Move]:
     )
 
 
-class History(lister.Lister):
+class History(ExplainedCommand, lister.Lister):
     """Show which nodes and hosts have moved, when, where and why.
 
     The newest moves come first. Each daemon keeps the last ten thousand moves

@@ -20,6 +20,7 @@ from ironic_compute.agent_port.figures import HostFigures
 from ironic_compute.agent_port.problems import Problem
 from ironic_compute.cmd import agent_ports, nova_hosts
 from ironic_compute.cmd.drain import describe_absence
+from ironic_compute.cmd.explained_command import ExplainedCommand
 from ironic_compute.cmd.hosts import (
     HostArgument,
     all_hosts,
@@ -115,7 +116,7 @@ def lacks_hosts(members: Iterable[Member]) -> bool:
     return any(member.ring not in ('', whole) for member in members)
 
 
-class HostList(lister.Lister):
+class HostList(ExplainedCommand, lister.Lister):
     """List the hosts of this pool, which agent serves each, and its state.
 
     The column State has what is wrong with a host. It comes from the ports of

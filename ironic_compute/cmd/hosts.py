@@ -11,12 +11,12 @@ from typing import Any
 
 import nova.conf
 import oslo_messaging
-from cliff import command
 
 from hashring import backend, membership
 from hashring.group import Member, MemberState
 from hashring.ring import Host
 from ironic_compute.agent.groups import describe_pool, group_name
+from ironic_compute.cmd.explained_command import ExplainedCommand
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
     failed,
@@ -145,7 +145,7 @@ def members_of(pool: str, pools: Pools, url: str) -> Iterable[Member]:
     )
 
 
-class HostArgument(command.Command):
+class HostArgument(ExplainedCommand):
     """A command with a host as its argument."""
 
     def get_parser(self, prog_name: str) -> Any:

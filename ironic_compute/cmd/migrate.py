@@ -17,6 +17,7 @@ from hashring.clock import SystemClock
 from hashring.group import Member
 from hashring.ring import Host
 from ironic_compute.agent.groups import describe_pool
+from ironic_compute.cmd.explained_command import ExplainedCommand
 from ironic_compute.cmd.hosts import own_pool, read_pools
 from ironic_compute.cmd.migration_evidence import Evidence, count_servers
 from ironic_compute.cmd.migration_plan import (
@@ -99,7 +100,7 @@ def notes(
         )
 
 
-class MigratePlan(lister.Lister):
+class MigratePlan(ExplainedCommand, lister.Lister):
     """List the steps from nova-compute to one pool of daemons, or back.
 
     The command looks at what there is: nova-computes with Ironic, one or

@@ -11,10 +11,10 @@ import time
 from typing import Any
 
 import nova.conf
-from cliff import command
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
+from ironic_compute.cmd.explained_command import ExplainedCommand
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
     ask_worker,
@@ -29,7 +29,7 @@ from resource_tracker.node import NodeId
 CONF = nova.conf.CONF
 
 
-class NodeArgument(command.Command):
+class NodeArgument(ExplainedCommand):
     """A command with a node as its argument."""
 
     def get_parser(self, prog_name: str) -> Any:

@@ -17,6 +17,7 @@ from hashring.clock import SystemClock
 from hashring.group import Member
 from hashring.ring import Host, Ring
 from ironic_compute.cmd import agent_ports
+from ironic_compute.cmd.explained_command import ExplainedCommand
 from ironic_compute.cmd.host_views import check_known, server_of
 from ironic_compute.cmd.hosts import (
     all_hosts,
@@ -199,7 +200,7 @@ def _held(record: Any | None) -> Held:
     return Held(Host(record.host), read_pin(record))
 
 
-class NodeList(lister.Lister):
+class NodeList(ExplainedCommand, lister.Lister):
     """List the nodes of this pool, the host that holds each, and its server.
 
     A node that a host of the pool holds although Ironic has it in another

@@ -17,6 +17,7 @@ from hashring.ring import Host
 from ironic_compute.agent.groups import pool_options
 from ironic_compute.agent_port.state import PATHS
 from ironic_compute.cmd import agent_ports
+from ironic_compute.cmd.explained_command import ExplainedCommand
 from ironic_compute.cmd.hosts import (
     Pools,
     all_hosts,
@@ -86,7 +87,7 @@ def pool_rows(pools: Pools, own: str, url: str) -> list[tuple[Any, ...]]:
     return rows
 
 
-class PoolList(lister.Lister):
+class PoolList(ExplainedCommand, lister.Lister):
     """List all pools on the coordination backend that have a daemon.
 
     A pool has the nodes of one conductor group and shard ([ironic]
@@ -170,7 +171,7 @@ def agreed_for_s(answers: Mapping[Boot, Any]) -> float | None:
     return min(found, default=None)
 
 
-class PoolShow(show.ShowOne):
+class PoolShow(ExplainedCommand, show.ShowOne):
     """Show this pool: its daemons and hosts, its ring, releases, lease terms.
 
     Where the daemons differ, each value is followed by the home hosts of the
@@ -249,7 +250,7 @@ def sentences(rows: Iterable[Sequence[str]]) -> Iterator[str]:
             yield _MEANINGS[state].format(home=home, machine=machine)
 
 
-class PoolDoctor(lister.Lister):
+class PoolDoctor(ExplainedCommand, lister.Lister):
     """Show which daemon of this pool reaches which service.
 
     Each daemon tests all the time whether it reaches RabbitMQ, nova-conductor,

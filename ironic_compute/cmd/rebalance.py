@@ -21,6 +21,7 @@ from hashring.clock import Clock, SystemClock
 from hashring.errors import HashringError
 from hashring.ring import Host
 from ironic_compute.cmd.drain import LOOK_S, add_move_options, try_read
+from ironic_compute.cmd.explained_command import ExplainedCommand
 from ironic_compute.cmd.hosts import known_hosts, read_members
 from ironic_compute.cmd.node_moves import describe_caller
 from ironic_compute.cmd.nova_access import (
@@ -254,7 +255,7 @@ def _ask(host: Host, request: Callable[[Host], Any]) -> Any:
     )
 
 
-class PoolRebalanceCommand(lister.Lister):
+class PoolRebalanceCommand(ExplainedCommand, lister.Lister):
     """Show how the nodes spread over the hosts of this pool, and even it out.
 
     Each node has one host that should hold it: the host that an operator has

@@ -17,6 +17,7 @@ from cliff import lister
 from hashring.group import Boot, Member
 from hashring.ring import Host, Ring, digest_of
 from ironic_compute.cmd import agent_ports, nova_hosts
+from ironic_compute.cmd.explained_command import ExplainedCommand
 from ironic_compute.cmd.hosts import all_hosts, known_hosts, read_members
 from ironic_compute.cmd.nova_access import NovaRefused
 from ironic_compute.cmd.nova_hosts import NovaHosts
@@ -171,7 +172,7 @@ def disagreement(members: Iterable[Member]) -> str | None:
     )
 
 
-class RingShow(lister.Lister):
+class RingShow(ExplainedCommand, lister.Lister):
     """Show how many nodes the hash ring gives to each host of this pool.
 
     With --with or --without, also how many it would give to each if a host

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A wrong configuration or backend gives one sentence and an exit status."""
 
+import inspect
 import pathlib
 import socket
 import subprocess
@@ -125,6 +126,25 @@ def test_help_does_not_wait_for_the_objects_of_nova() -> None:
         timeout=120.0,
     )
     assert done.stdout.split() == ['True']
+
+
+def test_help_shows_each_example_in_a_line_of_its_own() -> None:
+    """All examples were one line, which is wrong usage if it is copied."""
+    app = ControlApp()
+    commands = _list_commands(app)
+    assert len(commands) > 15
+    for name, make in commands:
+        shown = make(app, None).get_parser(name).format_help()
+        described = inspect.cleandoc(make.__doc__)
+        indented = [x for x in described.splitlines() if x.startswith('  ')]
+        assert set(indented) <= set(shown.splitlines()), name
+
+
+def _list_commands(app: ControlApp) -> list[tuple[str, Any]]:
+    find = app.command_manager.find_command
+    names = [name for name, _ in app.command_manager]
+    commands = [(name, find(name.split())[0]) for name in names]
+    return [x for x in commands if x[1].__module__.startswith('ironic_')]
 
 
 def _interrupted() -> Iterator[str]:

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands whose help shows paragraphs and examples as they are written.
+
+argparse makes one paragraph of a description, in which one example runs into
+the next.
+"""
+
+import argparse
+from typing import Any
+
+from cliff import command
+
+
+class ExplainedCommand(command.Command):
+    """A command that is explained by the docstring of its class.
+
+    A paragraph of the docstring whose lines are indented is shown line by
+    line; the others are wrapped at the width of the terminal.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Return the parser with the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.formatter_class = _keeping_paragraphs(parser.formatter_class)
+        return parser
+
+
+def _keeping_paragraphs(base: Any) -> Any:
+    """Return cliff's class of formatters, with descriptions as written."""
+
+    class Formatter(base):
+        def _fill_text(self, text: str, width: int, indent: str) -> str:
+            fill = super()._fill_text
+            return '\n\n'.join(
+                paragraph
+                if paragraph.startswith(' ')
+                else fill(paragraph, width, indent)
+                for paragraph in text.split('\n\n')
+            )
+
+    return Formatter
