@@ -343,6 +343,8 @@ class Rescheduler(FreshCandidates, SimulatedConductor):
         self._compute_rpcapi = compute_rpcapi
         self._reportclient = reportclient
         self._scheduler = self
+        # No block device of a simulated server has an attachment.
+        self._volume_api = None
 
     def _claim(self, context: Any, server: str, spec: Any, host: Any) -> bool:
         """Claim an alternate in Placement."""
