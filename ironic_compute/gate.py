@@ -77,7 +77,7 @@ class LeaseGate:
     def shut(self) -> None:
         """Shut the gate, although its deadline may not have passed yet."""
         with self._extended:
-            self._deadline_s = -math.inf
+            self._deadline_s = min(self._deadline_s, self._clock.now_s())
 
     def is_open(self) -> bool:
         """Return whether the lease is in force now."""

@@ -8,6 +8,8 @@ import pytest
 from ironic_compute.errors import ConfigError, GateShut
 from ironic_compute.gate import LeaseGate, NeverOpen, without_waiting
 from tests.fakes.clock import ManualClock
+from tests.simulation.kernel import Kernel
+from tests.simulation.worker import Gate
 
 
 def test_gate_shuts_by_itself():
@@ -23,6 +25,20 @@ def test_deadline_never_moves_back():
     """An earlier deadline that arrives late is ignored."""
     gate = LeaseGate(ManualClock(100.0), 110.0)
     gate.extend(90.0)
+    assert gate.is_open()
+
+
+def test_simulation_knows_for_how_long_a_gate_is_shut():
+    """Else any worker could act for the host right after the gate was shut."""
+    clock = ManualClock(100.0)
+    gate = Gate(clock, Kernel(1), lambda: None)
+    gate.extend(110.0)
+    gate.shut()
+    assert (gate.is_open(), gate.shut_for_s()) == (False, 0.0)
+    clock.advance(3.0)
+    gate.shut()
+    assert gate.shut_for_s() == 3.0
+    gate.extend(120.0)
     assert gate.is_open()
 
 
