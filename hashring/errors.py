@@ -73,6 +73,17 @@ class RequestRefused(BackendUnavailable):
         return 'look into its log, and check the rights of the user in the URL'
 
 
+class UserRefused(BackendUnavailable):
+    """The backend works, and its entries are not for the user of the URL."""
+
+    symptom = 'refuses the user of the URL'
+
+    @property
+    def cure(self) -> str:
+        """What the operator can do about it."""
+        return 'compare the user and the password with those of the daemons'
+
+
 class NotInGroup(BackendUnavailable):
     """The group does not exist, or this agent is not a member of it."""
 

@@ -185,13 +185,15 @@ def explained_refusals() -> Iterator[None]:
     """Add the cure to the error about entries that may not be used.
 
     ZooKeeper does not know users: each entry has the password of its maker.
+
+    :raises UserRefused: the entry was made with another password
     """
     try:
         yield
     except errors.BackendUnavailable as exc:
         if 'NoAuthError' not in str(exc):
             raise
-        raise errors.BackendUnavailable(
+        raise errors.UserRefused(
             f'{exc}: the entries in ZooKeeper were made with another user or '
             f'password than {OPTION} has: correct it, or stop all daemons, '
             f'add another namespace to it and start them again'

@@ -18,6 +18,7 @@ def test_only_an_unavailable_backend_is_tried_again() -> None:
         errors.BackendUnavailable,
         errors.NotInGroup,
         errors.RequestRefused,
+        errors.UserRefused,
     }
     assert {k for k in kinds if issubclass(k, errors.ConfigError)} == {
         errors.ConfigError,

@@ -212,6 +212,19 @@ def test_entries_of_another_password_are_named_as_such() -> None:
             raise errors.BackendUnavailable(why)
 
 
+def test_operators_tool_with_another_password_is_not_told_of_an_outage() -> (
+    None
+):
+    """ZooKeeper answers, so that nobody need look for it."""
+    with (
+        pytest.raises(errors.BackendUnavailable) as caught,
+        adapter(Driver()).request(),
+    ):
+        raise errors.BackendUnavailable('groups: ToozError: NoAuthError')
+    assert caught.value.symptom == 'refuses the user of the URL'
+    assert 'password' in caught.value.cure
+
+
 def test_password_and_its_digest_are_hidden_in_the_log(caplog: Any) -> None:
     """kazoo logs the login, and the rights of each entry that it makes."""
     caplog.set_level(logging.DEBUG)
