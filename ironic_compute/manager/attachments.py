@@ -159,7 +159,6 @@ class WaitingAttachments(nova_manager.ComputeManager):
         )
 
     @_retried_when_answered
-    @retried_in_cinder
     def _detach_volume_again(
         self, context: Any, instance: Any, volume_id: Any, attachment_id: Any
     ) -> Any:
@@ -171,6 +170,15 @@ class WaitingAttachments(nova_manager.ComputeManager):
         """
         self._wait_for_cinder(context, instance, volume_id)
         refresh(instance, self.clock)
+        return self._detach_in_cinder(
+            context, instance, volume_id, attachment_id
+        )
+
+    @retried_in_cinder
+    def _detach_in_cinder(
+        self, context: Any, instance: Any, volume_id: Any, attachment_id: Any
+    ) -> Any:
+        """Detach a volume; its ten minutes begin when Cinder has answered."""
         return super().detach_volume(
             context, volume_id, instance, attachment_id
         )

@@ -98,6 +98,25 @@ def test_detach_goes_on_if_cinder_was_away_in_the_middle(
     assert manager.done == [(None, 'v1', _SERVER, 'a1')]
 
 
+def test_detach_goes_on_if_cinder_fails_when_it_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The ten minutes of a failing Cinder do not count an outage before."""
+    manager = _manager(monkeypatch, *[_AWAY] * 90)
+    errors_left = [cinder_exceptions.ClientException(500, 'no database')]
+
+    def detach(self: Any, *args: Any) -> None:
+        if errors_left:
+            raise errors_left.pop()
+        self.done.append(args)
+
+    monkeypatch.setattr(nova_manager.ComputeManager, 'detach_volume', detach)
+    manager.detach_volume(
+        None, volume_id='v1', instance=_SERVER, attachment_id='a1'
+    )
+    assert manager.done == [(None, 'v1', _SERVER, 'a1')]
+
+
 @pytest.mark.parametrize(
     ('found', 'freed'), [(None, ['a1']), ('a2', ['a1']), ('a1', [])]
 )
