@@ -253,11 +253,15 @@ class NamesNewVolumes(nova_manager.ComputeManager):
         shelved the server. Blocks until Cinder answers.
         """
         named = {bdm.attachment_id for bdm in bdms if bdm.is_volume}
+        delete = self.volume_api.attachment_delete
 
         def free() -> None:
             for each in list_attachments(self.volume_api, context, server):
                 if each['id'] not in named:
-                    self.volume_api.attachment_delete(context, each['id'])
+                    # One that Cinder refuses to delete keeps no other.
+                    self._ask_cinder(
+                        server, functools.partial(delete, context, each['id'])
+                    )
 
         if named:
             self._ask_cinder(server, free)

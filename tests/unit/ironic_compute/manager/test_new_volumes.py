@@ -104,6 +104,7 @@ class _Cinder:
     :ivar ends: the status of volumes whose creation ends
     :ivar at_sleep: called when Nova waits for a volume
     :ivar zone: of the volumes
+    :ivar refused: an attachment that is not deleted
     """
 
     def __init__(self) -> None:
@@ -114,6 +115,7 @@ class _Cinder:
         self.at_attach: Callable[[], None] = lambda: None
         self.zones: set[str] = {'z1'}
         self.is_up = True
+        self.refused: str | None = None
         self.made_count = 0
 
     def create(self, context: Any, size: int, *args: Any, **how: Any) -> Any:
@@ -176,6 +178,8 @@ class _Cinder:
         self.statuses[self.attachments[key][0]] = 'in-use'
 
     def attachment_delete(self, context: Any, key: str) -> None:
+        if key == self.refused:
+            raise nova_exception.InvalidInput(reason='it is in use')
         name, server = self.attachments.pop(key)
         if (name, server) not in self.attachments.values():
             self.statuses[name] = 'available'
@@ -440,6 +444,28 @@ def test_delete_after_half_a_shelving_frees_the_volume(make_room: Any) -> None:
     room.cinder.attachment_create(_CONTEXT, 'v1', 's1')
     room.delete()
     assert (room.cinder.statuses, room.cinder.attachments) == ({}, {})
+
+
+def test_delete_frees_each_attachment_although_cinder_refuses_another(
+    make_room: Any,
+) -> None:
+    """Cinder may lose an attachment, or refuse to delete it."""
+    room = make_room('image')
+    room.build()
+    for _ in range(3):
+        room.cinder.attachment_create(_CONTEXT, 'v1', 's1')
+    room.cinder.refused = 'a2'
+    room.delete()
+    assert list(room.cinder.attachments) == ['a2']
+
+
+def test_delete_frees_no_attachment_of_another_server(make_room: Any) -> None:
+    """Several servers may have the same volume."""
+    room = make_room('image')
+    room.build()
+    room.cinder.attachments['a9'] = 'v1', 's2'
+    room.delete()
+    assert room.cinder.attachments == {'a9': ('v1', 's2')}
 
 
 def test_volume_is_named_when_nova_answers(make_room: Any) -> None:
