@@ -79,6 +79,17 @@ class Server:
         """Return no changes: a message has none that matter here."""
         return {}
 
+    def obj_what_changed(self) -> set[str]:
+        """Return the fields that differ from the record."""
+        return set(self._changes())
+
+    def _changes(self) -> dict[str, Any]:
+        return {
+            name: copy.copy(getattr(self, name))
+            for name in _FIELDS
+            if getattr(self, name) != getattr(self._saved, name)
+        }
+
     def obj_reset_changes(self) -> None:
         """Forget that fields differ from the record."""
         self._saved = copy_record(self._saved)
@@ -97,11 +108,7 @@ class Server:
     def save(
         self, expected_task_state: Any = None, expected_vm_state: Any = None
     ) -> None:
-        changes = {
-            name: copy.copy(getattr(self, name))
-            for name in _FIELDS
-            if getattr(self, name) != getattr(self._saved, name)
-        }
+        changes = self._changes()
         expected = expected_task_state
         if isinstance(expected, str):
             expected = (expected,)
