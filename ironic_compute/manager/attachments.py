@@ -154,15 +154,15 @@ class WaitingAttachments(nova_manager.ComputeManager):
         self, context: Any, volume_id: Any, instance: Any, attachment_id: Any
     ) -> Any:
         """Detach a volume, or refuse that, when Cinder answers."""
-        return self._detach_volume_again(
+        return self._detach_when_answered(
             context, instance, volume_id, attachment_id
         )
 
     @_retried_when_answered
-    def _detach_volume_again(
+    def _detach_when_answered(
         self, context: Any, instance: Any, volume_id: Any, attachment_id: Any
     ) -> Any:
-        """Detach a volume; what an earlier try has done is not done again.
+        """Detach a volume; again, if Cinder goes away in the middle.
 
         The record is read again: a message that was sent to a former host of
         the server names that one, and Nova then leaves the driver out, so that

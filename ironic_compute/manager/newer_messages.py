@@ -11,22 +11,17 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import amqp.exceptions
 import oslo_messaging
 from oslo_log import log as logging
 
 from hashring.clock import Clock
-from ironic_compute.manager.retries import while_kept
+from ironic_compute.manager.retries import after, is_refused, while_kept
 from ironic_compute.retry import retry
 
 LOG = logging.getLogger(__name__)
 
 # An error of nova-conductor itself is final: it cannot translate the object.
-_NO_ANSWER = (
-    oslo_messaging.MessagingTimeout,
-    oslo_messaging.MessageDeliveryFailure,
-    amqp.exceptions.AMQPError,
-)
+_is_silent = after(oslo_messaging.MessagingTimeout)
 
 
 def wait_for_translations(server: Any, clock: Clock) -> None:
@@ -49,7 +44,7 @@ def _deserialize(
     return retry(
         lambda: deserialize(context, argument),
         clock,
-        lambda exc: isinstance(exc, _NO_ANSWER) and while_kept(exc),
+        lambda exc: (_is_silent(exc) or is_refused(exc)) and while_kept(exc),
         lambda exc: LOG.warning(
             'A message of a newer Nova waits until nova-conductor has '
             'translated it: %(error)s',
