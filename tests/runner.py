@@ -49,7 +49,9 @@ _CLUSTERS = ('ensemble', 'sentinel')
 _EVENTLET = {'IRONIC_COMPUTE_TEST_CONCURRENCY': 'eventlet'}
 # A job that is aborted prints the stacks of its threads, even at its exit.
 _PYTHON = (sys.executable, '-X', 'faulthandler')
-_PYTEST = (*_PYTHON, '-m', 'pytest')
+# It names each test before it runs: also the one that does not end.
+_PYTEST = (*_PYTHON, '-m', 'pytest', '-v')
+_ABORTED = 'Fatal Python error: '
 _LIVES = (
     *(*_PYTHON, '-W', 'ignore', '-m', 'tests.simulation'),
     '--fixed',
@@ -456,9 +458,18 @@ def _failure_lines(lines: list[str]) -> list[str]:
     for at, line in enumerate(lines):
         if re.match('=+ (FAILURES|ERRORS) =+$', line):
             return _without_warnings(lines[at:])
-        if line.startswith('Fatal Python error: '):
-            return lines[at:]
+        if _ABORTED in line:
+            return [line, *_main_thread_first(lines[at + 1 :])]
     return lines[-_TAIL_LINES:]
+
+
+def _main_thread_first(lines: list[str]) -> list[str]:
+    """Return the stacks of all threads, that of the main thread first.
+
+    Python prints the newest thread first, and some tests have a hundred.
+    """
+    stacks = '\n'.join(lines).split('\n\n')
+    return '\n\n'.join(reversed(stacks)).splitlines()
 
 
 def _without_warnings(lines: list[str]) -> list[str]:

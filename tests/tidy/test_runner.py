@@ -8,14 +8,21 @@ does not name the job.
 
 from tests import runner
 
-_HANGS = 'import time; time.sleep(3600)'
+_HANGS = """
+import threading, time
+def wait(): time.sleep(3600)
+threading.Thread(target=wait, daemon=True).start()
+time.sleep(3600)
+"""
 
 
 def test_job_that_does_not_end_fails_with_its_stacks(tmp_path, capsys):
-    """Its name and what it does are printed; the run goes on without it."""
+    """What its main thread does comes first; the run goes on without it."""
     job = runner.Job('hangs', (*runner._PYTHON, '-c', _HANGS))
     limited = runner.Runner(tmp_path, load_max=1.0, job_limit_s=1.0)
     assert limited.run([job]) == 1
     printed = capsys.readouterr().out
     assert 'hangs: aborted' in printed
-    assert 'File "<string>", line 1 in <module>' in printed
+    main, other = 'line 5 in <module>', 'line 3 in wait'
+    assert main in printed
+    assert other in printed[printed.index(main) :]
