@@ -356,6 +356,14 @@ class Moves:
         if self._is_on and node is not None:
             self.pins.forget(node)
 
+    def note_late_pin(self, node: str) -> None:
+        """Note that the late write of an earlier order has pinned a node.
+
+        Nova cannot refuse it, and its sender may be gone.
+        """
+        self._world.breaks_count += 1
+        self.pins.forget(node)
+
     def note_follow(self, server: str) -> None:
         """Note whether the node of a server has followed it."""
         record = self._world.nova.servers[server]

@@ -15,6 +15,7 @@ from nova import exception as nova_exception
 from nova.compute import task_states, vm_states
 
 from hashring.ring import Host
+from ironic_compute.nodes.pins import read_pin
 from ironic_compute.nodes.records import MADE, NEW
 from resource_tracker.node import NodeId
 from tests.simulation.broker import Broker
@@ -289,7 +290,10 @@ class Nova:
             self._world.log(f'{request.sender} gives {node} to {host}')
             self._change_host(record, host)
             record.created_s = None
+        pin = read_pin(record)
         self._set(record, changes)
+        if request.late and read_pin(record) != pin:
+            self._world.moves.note_late_pin(node)
         if former != host and self._world.faults.occurs('boot meets push'):
             self._world.load.boot(node, former)
         saved = copy_record(record)
