@@ -5,6 +5,7 @@ import contextlib
 import functools
 import pathlib
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from typing import Protocol
@@ -49,7 +50,11 @@ class Cluster(Protocol):
 
 
 class Agent:
-    """The heartbeat thread of an agent, which has the lock of its host."""
+    """The heartbeat thread of an agent, which has the lock of its host.
+
+    Another thread is the agent's main loop, because heartbeats end if that
+    does not turn.
+    """
 
     def __init__(self, url: str, home: str, timing: Timing = TIMING) -> None:
         self.home = Host(home)
@@ -59,13 +64,22 @@ class Agent:
         )
         me = Member(self.home, self.boot, machine='here', known=(self.home,))
         self.thread = HeartbeatThread(self.group, me, timing, CLOCK)
+        self._ended = threading.Event()
+        self._loop = threading.Thread(target=self._turn, daemon=True)
         self.thread.start()
+        self._loop.start()
+
+    def _turn(self) -> None:
+        while not self._ended.wait(timeout=1.0):
+            self.thread.note_turn()
 
     def is_held(self) -> bool:
         return self.thread.state().lease.held(CLOCK.now_s())
 
     def close(self) -> None:
         self.thread.end(5.0)
+        self._ended.set()
+        self._loop.join()
         # Otherwise etcd keeps the lock for its term.
         with contextlib.suppress(errors.BackendUnavailable):
             self.group.release(self.home)
