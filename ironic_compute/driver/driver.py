@@ -15,7 +15,7 @@ import nova.conf
 from nova import exception as nova_exception
 from nova.virt import driver as nova_driver
 
-from hashring.clock import Clock, SystemClock
+from hashring.clock import Clock
 from ironic_compute.driver import power
 from ironic_compute.driver.build_request import BuildRequest
 from ironic_compute.driver.cancellations import Cancellations
@@ -66,7 +66,7 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         client: IronicClient,
         node_cache: NodeCache,
         feed: Feed,
-        clock: Clock | None = None,
+        clock: Clock,
         hooks: ConfigDriveHooks | None = None,
     ) -> None:
         """Create the parts of the driver.
@@ -74,12 +74,9 @@ class IronicComputeDriver(nova_driver.ComputeDriver):
         :param client: sends the requests to Ironic
         :param node_cache: the worker's copy of the nodes that it holds
         :param feed: receives each node that the driver reads
-        :param clock: None means the clock of this machine
         :param hooks: change the contents of config drives
         """
-        self._waiter = waiter = NodeWaiter(
-            client, node_cache, feed, clock or SystemClock()
-        )
+        self._waiter = waiter = NodeWaiter(client, node_cache, feed, clock)
         self._network = Network(waiter)
         self._power = Power(waiter)
         self._volumes = Volumes(waiter, self._power)

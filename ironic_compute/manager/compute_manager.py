@@ -144,7 +144,8 @@ class IronicComputeManager(
             components.client,
             components.node_cache,
             components.feed,
-            hooks=load_hooks(CONF.ironic_compute.config_drive_hooks),
+            self.clock,
+            load_hooks(CONF.ironic_compute.config_drive_hooks),
         )
         self.rt = BareMetalTracker(
             self.host,
@@ -296,9 +297,7 @@ class IronicComputeManager(
         if timeout is None:
             timeout = CONF.manager_shutdown_timeout
         timeout_s = max(0.0, timeout - _CLEANUP_S)
-        has_drained = wait_until_idle(
-            self._is_busy, self._components.clock, timeout_s
-        )
+        has_drained = wait_until_idle(self._is_busy, self.clock, timeout_s)
         count = len(self.in_progress.threads_by_server())
         if count and has_drained:
             LOG.info(

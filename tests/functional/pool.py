@@ -7,6 +7,7 @@ left out: the test says what the pool looks like.
 """
 
 import math
+import threading
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -85,9 +86,34 @@ class LivingIronic:
         return list(filter(self.is_in_pool, found))
 
 
+class EndingClock(SystemClock):
+    """The clock of one test, on which nobody waits after it.
+
+    A worker's process ends whatever waits in it. Here a thread that repeats a
+    request would go on in the next test, or keep this one from its end,
+    because no service answers any more.
+    """
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+
+    def end(self) -> None:
+        """End each thread that waits now, or begins to."""
+        self._ended.set()
+
+    def sleep(self, seconds: float) -> None:
+        """Block for so many seconds, or until the test has ended.
+
+        :raises SystemExit: it has ended; a thread ends with it in silence
+        """
+        if self._ended.wait(seconds):
+            raise SystemExit
+
+
 class TheCloud:
     """What the workers of one test share; reset by each test."""
 
+    clock: EndingClock
     ironic: LivingIronic
     placement: Placement
     # The nodes of a host's pool, if it has not those of the others.
@@ -113,6 +139,7 @@ class TheCloud:
         cls.ironic = LivingIronic(FakeIronic(), _NO_GROUP)
         cls.pools, cls.hosts, cls.node_pools = {}, hosts, node_pools
         cls.ring, cls.ordered, cls.left = hosts, [], []
+        cls.clock = EndingClock()
 
     @classmethod
     def node_pool(cls, host: str) -> NodePool:
@@ -166,7 +193,7 @@ class PoolManager(IronicComputeManager):
     """The real manager, with parts that a test has put together."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        clock = SystemClock()
+        clock = TheCloud.clock
         host = Host(kwargs['host'])
         pool = TheCloud.pools[host] = PoolView(clock)
         tenure = Tenure(host, True, LeaseGate(clock, math.inf), pool, clock)
@@ -228,6 +255,7 @@ class PoolTestCase(base.NovaTestCase):
         self.flags(aggregates_interval_s=interval_s, group='resource_tracker')
         self.flags(api_retry_interval=0, group='ironic')
         TheCloud.reset(self.placement_endpoint, self.NODE_POOLS, 'c1', 'c2')
+        self.addCleanup(TheCloud.clock.end)
         for number in range(self.NODES_COUNT):
             self.ironic.add(
                 # The same ones each time: each host gets some.

@@ -19,7 +19,6 @@ from nova import exception, objects
 from nova.compute import task_states, vm_states
 from nova.volume import cinder
 
-from hashring.clock import SystemClock
 from ironic_compute import errors
 from ironic_compute.gate import LeaseGate
 from ironic_compute.paths.path_health import NEUTRON, PathHealth
@@ -393,7 +392,7 @@ class NeutronRefusesTest(pool.PoolTestCase):
         """Send the requests of both workers as one worker does."""
         super().setUp()
         self.network = neutron.use_http(self)
-        clock = SystemClock()
+        clock = pool.TheCloud.clock
         gate = LeaseGate(clock, math.inf)
         traffic = SessionTraffic(NEUTRON, PathHealth(clock), clock)
         repeats = RepeatedRequests(clock, _WAIT_S)
