@@ -149,17 +149,17 @@ class Cloud(World):
     ) -> None:
         """Check invariants 2 and 3 when a row changes its host.
 
-        A host that lost a node to a late write cannot know that before its
-        next write; nor can a host that creates a row just after a late write
-        has created it. A host that has found no Service of the holder may not
-        know one that was created since. When a node has changed its pool, a
-        host of each pool may create its row.
+        A host that lost a node to a late write, maybe of a former worker of
+        its own, cannot know that before its next write, which may take the
+        node from another host in turn; nor can a host that creates a row just
+        after a late write has created it. A host that has found no Service of
+        the holder may not know one that was created since. When a node has
+        changed its pool, a host of each pool may create its row.
         """
         node, former = record.node, record.host
         if request.late:
             self.breaks_count += 1
-            if request.host != former:
-                self._robbed[node] = former
+            self._robbed[node] = former
             return
         came_late = self.kernel.now_s - record.came_late_s < PACE.confirm_s
         holders = (former, self._robbed.pop(node, former))
@@ -167,6 +167,8 @@ class Cloud(World):
         is_known = may_know and not self._is_new_elsewhere(record, request)
         if request.host not in holders and is_known:
             self.fail(f'{request.sender} takes {node} from {former}')
+        if request.host != former:
+            self._robbed[node] = former
         facts = self.ironic.nodes.get(NodeId(node))
         tenant = None if facts is None else facts.instance_uuid
         for server in self._on(node):
