@@ -52,8 +52,10 @@ _CLUSTERS = ('ensemble', 'sentinel')
 _EVENTLET = {'IRONIC_COMPUTE_TEST_CONCURRENCY': 'eventlet'}
 # A job that is aborted prints the stacks of its threads, even at its exit.
 _PYTHON = (sys.executable, '-X', 'faulthandler')
-# It names each test before it runs: also the one that does not end.
+# With -v pytest names each test before it runs it, so also the one that does
+# not end.
 _PYTEST = (*_PYTHON, '-m', 'pytest', '-v')
+# Python prints this before the stacks.
 _ABORTED = 'Fatal Python error: '
 _LIVES = (
     *(*_PYTHON, '-W', 'ignore', '-m', 'tests.simulation'),
@@ -473,9 +475,11 @@ def _failure_lines(lines: list[str]) -> list[str]:
 def _main_thread_first(lines: list[str]) -> list[str]:
     """Return the stacks of all threads, that of the main thread first.
 
-    Python prints the newest thread first, and some tests have a hundred.
+    Python prints the newest thread first, and some tests have a hundred. It
+    ends with the names of all extension modules, which say nothing here.
     """
-    stacks = '\n'.join(lines).split('\n\n')
+    blocks = '\n'.join(lines).strip().split('\n\n')
+    stacks = [block for block in blocks if 'most recent call first' in block]
     return '\n\n'.join(reversed(stacks)).splitlines()
 
 
