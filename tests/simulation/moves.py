@@ -349,20 +349,14 @@ class Moves:
             self._ask_reboot(record, record.host)
 
     def forget_pin(self, node: str | None) -> None:
-        """Note that the server on a node goes to another host.
+        """Note that another pin than the one that was confirmed is right.
 
-        Its node follows it, and is pinned there.
+        The server on the node goes to another host, where its node follows it
+        and is pinned; or the late write of an earlier order has pinned the
+        node, which Nova cannot refuse and whose sender may be gone.
         """
         if self._is_on and node is not None:
             self.pins.forget(node)
-
-    def note_late_pin(self, node: str) -> None:
-        """Note that the late write of an earlier order has pinned a node.
-
-        Nova cannot refuse it, and its sender may be gone.
-        """
-        self._world.breaks_count += 1
-        self.pins.forget(node)
 
     def note_follow(self, server: str) -> None:
         """Note whether the node of a server has followed it."""

@@ -293,7 +293,7 @@ class Nova:
         pin = read_pin(record)
         self._set(record, changes)
         if request.late and read_pin(record) != pin:
-            self._world.moves.note_late_pin(node)
+            self._world.moves.forget_pin(node)
         if former != host and self._world.faults.occurs('boot meets push'):
             self._world.load.boot(node, former)
         saved = copy_record(record)
