@@ -218,6 +218,7 @@ class IronicComputeManager(
                 self.driver,
                 deploys,
                 failures,
+                self._find_other_holder,
                 self.in_progress,
                 components.clock,
                 options.unfinished_s,

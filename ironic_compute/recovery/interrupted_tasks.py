@@ -28,11 +28,13 @@ from nova.compute import utils as compute_utils
 from oslo_log import log as logging
 
 from hashring.clock import Clock
+from hashring.ring import Host
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.recovery import decisions, in_progress
 from ironic_compute.recovery.decisions import InterruptedTask, RescueState
 from ironic_compute.recovery.failures import TaskFailures, clear_task
 from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
+from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
@@ -69,6 +71,8 @@ class InterruptedTasks:
 
     :param manager: the compute manager, whose RPC handlers are called
     :param deploys: continues builds, rebuilds and unshelves
+    :param find_holder: returns the other host of the pool that holds a node;
+        None if this host or no host of the pool holds it
     :param idle_s: seconds for which an Instance record must be unchanged
         before its task counts as interrupted, because the message of the task
         may be in the queue
@@ -81,6 +85,7 @@ class InterruptedTasks:
     _driver: Driver
     _deploys: InterruptedDeploys
     _failures: TaskFailures
+    _find_holder: Callable[[NodeId], Host | None]
     _in_progress: in_progress.InProgress
     _clock: Clock
     _idle_s: float
@@ -88,6 +93,8 @@ class InterruptedTasks:
 
     def __attrs_post_init__(self) -> None:
         self._first_seen_s: dict[_State, float] = {}
+        # The states of servers whose node another host held, when last seen.
+        self._elsewhere: set[_State] = set()
         self._rounds_count = 0
 
     def check(self) -> None:
@@ -105,6 +112,7 @@ class InterruptedTasks:
             state: self._first_seen_s.get(state, now_s)
             for state in {*found, *self._states_not_listed(lists_all)}
         }
+        self._elsewhere.intersection_update(self._first_seen_s)
         for state, instance in found.items():
             is_idle = now_s - self._first_seen_s[state] >= self._idle_s
             if is_idle or (is_first and not _may_be_queued(instance)):
@@ -123,7 +131,8 @@ class InterruptedTasks:
         A server without a task is listed only in each sixth round. Until then
         the time at which its state was first found is kept.
         """
-        return [s for s in self._first_seen_s if not lists_all and not s[1]]
+        first_seen = list(self._first_seen_s)  # Threads change it.
+        return [s for s in first_seen if not lists_all and not s[1]]
 
     def _list_unfinished(self, lists_all: bool) -> list[Any]:
         """List this host's servers with unfinished work; one RPC or two.
@@ -171,6 +180,8 @@ class InterruptedTasks:
         task = decisions.find_task(instance.vm_state, instance.task_state)
         if instance.host != self._host or task is None:
             return
+        if self._may_come_back(instance, seen):
+            return
         is_build = task is InterruptedTask.BUILD
         if is_build and not is_idle and not self._deploys.is_started(instance):
             return  # RabbitMQ may deliver its message again.
@@ -183,6 +194,24 @@ class InterruptedTasks:
             {'server': instance.uuid, 'state': instance.task_state},
         )
         self._methods()[task](context, instance)
+
+    def _may_come_back(self, instance: Any, state: _State) -> bool:
+        """Return whether a message about a server may be with another host.
+
+        If that host holds the server's node, an eviction was interrupted, and
+        messages about the server are forwarded to it, also while it is down.
+        It gives the node to this host before it sends them back: until they
+        have arrived, ``idle_s`` begins anew.
+        """
+        node = instance.node
+        if node and self._find_holder(NodeId(node)) is not None:
+            self._elsewhere.add(state)
+            return True
+        if state not in self._elsewhere:
+            return False
+        self._elsewhere.discard(state)
+        self._first_seen_s.pop(state, None)
+        return True
 
     def _context_of(self, instance: Any) -> Any:
         """Return a context with the request id of a server's last action.

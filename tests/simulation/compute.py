@@ -345,6 +345,7 @@ class ComputeWorker(Worker):
             self.driver,
             deploys,
             failures,
+            self.manager._find_other_holder,
             self.live_tasks,
             self.clock,
             self.intervals.idle_s,

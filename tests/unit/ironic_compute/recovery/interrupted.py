@@ -10,6 +10,7 @@ from nova import exception as nova_exception
 from nova.compute import task_states as tasks
 from nova.compute import vm_states
 
+from hashring.ring import Host
 from ironic_compute import errors
 from ironic_compute.driver import nova_errors
 from ironic_compute.recovery.failures import TaskFailures
@@ -68,6 +69,7 @@ class ResumesOne(InterruptedTasks):
         self.teardown_error: errors.IronicComputeError | None = None
         self.changed_at: str | None = None
         self.ports = ['p1', 'p2']
+        self.other_holder: Host | None = None
         self.requests = [('lock', 9), ('rebuild', 7), ('rebuild', 1)]
         self._server = server
         components: Any = types.SimpleNamespace(
@@ -91,6 +93,7 @@ class ResumesOne(InterruptedTasks):
                 components, components, failures, components.network_api
             ),
             failures,
+            lambda node: self.other_holder,
             InProgress(),
             Clock(),  # type: ignore[arg-type]
             60.0,

@@ -11,6 +11,7 @@ from nova.compute import power_state, vm_states
 from nova.compute import task_states as tasks
 from oslo_context import context as oslo_context
 
+from hashring.ring import Host
 from ironic_compute.recovery import decisions
 from ironic_compute.recovery.interrupted_tasks import (
     WITHOUT_TASK_EVERY,
@@ -368,3 +369,20 @@ def test_lost_live_migration_leaves_the_server_as_it_was() -> None:
     assert server.task_state == tasks.MIGRATING
     interrupted.check()
     assert (server.vm_state, server.task_state) == (vm_states.ACTIVE, None)
+
+
+def test_task_waits_while_another_host_holds_the_node() -> None:
+    """Messages of a server whose eviction was interrupted are with that host.
+
+    It may be down. After it has given the node away, they are on their way.
+    """
+    server = make_server(vm_states.ACTIVE, tasks.PAUSING)
+    interrupted = ResumesOne(server, make_node('active'))
+    interrupted.other_holder = Host('c2')
+    check_twice(interrupted)
+    interrupted.check()
+    interrupted.other_holder = None
+    check_twice(interrupted)
+    assert not server.done
+    interrupted.check()
+    assert server.done == ['saved c1 None']
