@@ -286,8 +286,8 @@ class Cloud(World):
         # What is thawed runs now, and not when it would have thawed: RabbitMQ
         # would take it for alive, and keep its messages until then.
         self.kernel.run_postponed()
-        for record in self.nova.services.values():
-            record.disabled = False
+        for host, record in self.nova.services.items():
+            record.disabled = self.operator.has_forgotten(host)
         self.moves.keep_draining()
         self.pools.begin_calm()
         self.operator.restart_daemons()

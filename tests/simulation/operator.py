@@ -131,6 +131,17 @@ class Operator:
             if machine is not dismantled
         )
 
+    def has_forgotten(self, host: Host) -> bool:
+        """Return whether this host is gone for good, and was forgotten.
+
+        Nobody enables it in Nova again. An agent that was cut off and has not
+        heard that it was forgotten would give nodes to it.
+        """
+        is_gone = (
+            self._dismantled is not None and self._dismantled.home == host
+        )
+        return self._is_forgotten and is_gone
+
     @property
     def forgotten_host(self) -> Host | None:
         """The host that no agent may know any more.
