@@ -426,7 +426,7 @@ class Agent:
         elif leaving is not None:
             state = MemberState.LEAVING
         serving = self.assignment.serving()
-        states = self._path_states
+        wants_home = self.assignment.wants_home(now_s)
         return dataclasses.replace(
             self._me,
             state=state,
@@ -435,15 +435,15 @@ class Agent:
             with_servers=tuple(
                 host for host in serving if host in self.pool.with_servers
             ),
-            wants_home=self.assignment.wants_home(now_s),
+            wants_home=wants_home,
             ring=ring,
             known=self.pool.known_to_publish(),
             confirmed_mappings=self.pool.mappings_to_publish(),
             marks=self.pool.marks,
             seen_term_s=self.assignment.seen_term_s,
-            working_paths=paths.working(states),
+            working_paths=self._observed_paths.worked(lasting=wants_home),
             failing_paths=self._observed_paths.published(now_s),
-            path_proofs=self._path_proofs.proofs(states),
+            path_proofs=self._path_proofs.proofs(self._path_states),
             is_half_alive=self._half_alive.is_half_alive,
             is_admitted=self._admission.is_admitted,
         )

@@ -58,11 +58,20 @@ class ObservedPaths:
     A failure outlives its worker until another worker has used the path.
     Otherwise other agents would take this agent for a well one meanwhile, and
     would withdraw their proofs, so that it would be half alive later.
+
+    What works outlives its worker, too, but only for other agents to read.
+    Otherwise agents on which a path fails would know of nobody that is better
+    off while this agent's workers are exchanged, and would adopt hosts.
+    Unless the workers keep dying: then the agent is no better than others.
     """
 
     def __init__(self) -> None:
         self._states: dict[tuple[Host, int], PathStates] = {}
         self._failures: dict[Path, _Failure] = {}
+        # Path -> when a worker for which it works was last there.
+        self._worked_s: dict[Path, float] = {}
+        # The paths that work for a worker that is there.
+        self._working: tuple[Path, ...] = ()
 
     def update(self, host: Host, tenure: int, states: PathStates) -> None:
         """Replace what the worker of a host has reported."""
@@ -83,6 +92,7 @@ class ObservedPaths:
         }
         states = combine(self._states.values())
         self._update_failures(states, now_s)
+        self._update_working(states, now_s)
         return {p: f.state for p, f in self._failures.items()} | states
 
     def _update_failures(self, states: PathStates, now_s: float) -> None:
@@ -98,6 +108,23 @@ class ObservedPaths:
             for path in failing(states, now_s)
         }
         self._failures = kept | met
+
+    def _update_working(self, states: PathStates, now_s: float) -> None:
+        """Note the paths that work; keep those of workers that have ended."""
+        kept = {
+            path: worked_s
+            for path, worked_s in self._worked_s.items()
+            if path not in states and now_s - worked_s < _KEPT_S
+        }
+        self._working = working(states)
+        self._worked_s = kept | dict.fromkeys(self._working, now_s)
+
+    def worked(self, *, lasting: bool) -> tuple[Path, ...]:
+        """Return the working paths that others are to know, sorted.
+
+        :param lasting: whether also those of workers that have just ended
+        """
+        return tuple(sorted(self._worked_s)) if lasting else self._working
 
     def published(self, now_s: float) -> tuple[Path, ...]:
         """Return the failing paths that others are to know, sorted."""

@@ -316,8 +316,10 @@ def _published_paths(world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return member.working_paths, member.failing_paths
 
 
-def test_paths_are_published_until_their_worker_ends(world: World) -> None:
-    """A path that fails for a moment is not; a failure is for half a minute.
+def test_paths_are_published_for_longer_than_their_worker_lives(
+    world: World,
+) -> None:
+    """A path that fails for a moment is not; others are for half a minute.
 
     A new worker knows nothing, and may not use the path that fails.
     """
@@ -335,9 +337,21 @@ def test_paths_are_published_until_their_worker_ends(world: World) -> None:
     assert _published_paths(world) == (('RabbitMQ',), ('Ironic',))
     one.workers.crash(C1)
     run(world, 20)
-    assert _published_paths(world) == ((), ('Ironic',))
+    assert _published_paths(world) == (('RabbitMQ',), ('Ironic',))
     run(world, 20)
     assert _published_paths(world) == ((), ())
+
+
+def test_workers_that_keep_dying_reach_nothing(world: World) -> None:
+    """Others would not adopt the host while a service is away for all."""
+    run(world, 60)
+    one = world.machines[0]
+    for expected in (('RabbitMQ',), ('RabbitMQ',), ()):
+        _observe(world, one, works=True)
+        run(world, 4)
+        one.workers.crash(C1)
+        run(world, 4)
+        assert _published_paths(world) == (expected, ())
 
 
 def test_failure_is_published_while_workers_are_exchanged(

@@ -63,6 +63,29 @@ def test_failure_outlives_its_worker() -> None:
     assert observed.published(50.0) == ()
 
 
+def test_what_works_is_published_while_workers_are_exchanged() -> None:
+    """Else agents that fail on a path would know of none better off."""
+    observed, both = ObservedPaths(), {IRONIC: WORKS, RABBITMQ: WORKS}
+    observed.update(C1, 1, both)
+    assert observed.combined({C1: 1}, 20.0) == both
+    for now_s in (21.0, 49.9):
+        assert observed.combined({C1: 2}, now_s) == {}
+        assert observed.worked(lasting=True) == (IRONIC, RABBITMQ)
+        assert observed.worked(lasting=False) == ()
+    observed.combined({C1: 2}, 50.0)
+    assert observed.worked(lasting=True) == ()
+
+
+def test_path_that_fails_for_the_next_worker_does_not_work() -> None:
+    """What the former worker has observed is outdated then."""
+    observed = ObservedPaths()
+    observed.update(C1, 1, {IRONIC: WORKS, RABBITMQ: WORKS})
+    observed.combined({C1: 1}, 20.0)
+    observed.update(C1, 2, {IRONIC: PathState(21.0, 'no')})
+    observed.combined({C1: 2}, 22.0)
+    assert observed.worked(lasting=True) == (RABBITMQ,)
+
+
 def test_failure_ends_when_the_path_works_for_the_next_worker() -> None:
     """The connection of the former worker may have been broken alone."""
     observed = ObservedPaths()
