@@ -101,7 +101,7 @@ class Cloud(World):
         record = ServiceRecord(
             self.nova.new_id(), host, created_s=self.kernel.now_s
         )
-        self.nova.services[host] = record
+        self.nova.insert_service(record)
         self.kernel.later(
             self.rng.choice((0.0, 5.0, 20.0)),
             lambda: setattr(record, 'mapped', True),

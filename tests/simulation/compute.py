@@ -8,6 +8,7 @@ components and the recovery loop of the daemon: it builds the real objects and
 runs them in simulated threads.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -514,13 +515,24 @@ class ComputeWorker(Worker):
         return None
 
     def _service(self) -> ServiceRecord | None:
-        nova = self.world.nova
-        found = self.wire.read(lambda: nova.services.get(self.host))
-        if found is None and self.host == self.machine.home:
+        """``Service.start`` of Nova."""
+        found = self._read_service()
+        if found is not None or self.host != self.machine.home:
+            return found
+        with contextlib.suppress(nova_exception.ServiceBinaryExists):
             found = self.wire.write(
                 lambda request: self.world.create_service(self.host),
                 gated=False,
             )
+        # Nova refuses a second one. The first may be of an earlier request
+        # that had no answer.
+        return found or self._read_service()
+
+    def _read_service(self) -> ServiceRecord | None:
+        services = self.world.nova.services
+        found: ServiceRecord | None = self.wire.read(
+            lambda: services.get(self.host)
+        )
         return found
 
     def _report(self) -> None:

@@ -176,6 +176,18 @@ class Nova:
         is_orphan = row is not None and row.host not in self.services
         return node in self.rows_dropped or is_orphan
 
+    def insert_service(self, record: ServiceRecord) -> None:
+        """``Service.create``: the database accepts one for each host.
+
+        A request that comes late must not replace the present record, which
+        may contain an operator's order.
+        """
+        if record.host in self.services:
+            raise nova_exception.ServiceBinaryExists(
+                host=record.host, binary='nova-compute'
+            )
+        self.services[record.host] = record
+
     def delete_service(self, host: Host) -> None:
         """Delete a Service with the rows and providers of its nodes."""
         record = self.services.pop(host, None)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated Nova: what is lost with a Service that is deleted."""
+"""The simulated Nova: a Service is made once; what is lost with it."""
 
 import types
 
 import pytest
+from nova import exception as nova_exception
 
 from hashring.ring import Host
+from ironic_compute.ownership.drain_order import DrainOrder
 from resource_tracker.node import NodeId
 from tests.simulation.broker import Message
 from tests.simulation.faults import Faults
@@ -69,3 +71,23 @@ def test_other_builds_are_not_lost_with_the_service(host: Host) -> None:
         world.connection.acknowledge(received.tag)
     world.nova.delete_service(C1)
     assert world.excused == set()
+
+
+def test_late_creation_of_a_service_leaves_the_order_in_it() -> None:
+    """Nova refuses a second Service of a host, as its database does."""
+    world = _World()
+    order = DrainOrder(retires=True).reason()
+    present = ServiceRecord(1, C1, disabled=True, disabled_reason=order)
+    world.nova.services[C1] = present
+    with pytest.raises(nova_exception.ServiceBinaryExists):
+        world.nova.insert_service(ServiceRecord(2, C1))
+    assert world.nova.services[C1] is present
+
+
+def test_service_that_was_deleted_can_be_made_again() -> None:
+    """Its daemon is started as that of a new host."""
+    world = _World()
+    world.nova.delete_service(C1)
+    again = ServiceRecord(2, C1)
+    world.nova.insert_service(again)
+    assert world.nova.services == {C1: again}
