@@ -506,7 +506,7 @@ SEEDS: dict[str, int] = {
     'no margin': 60044,
     'gate not checked after a pause': 3,
     'adopt without the lock': 60000,
-    'late heartbeat counts': 60611,
+    'late heartbeat counts': 60777,
     'same worker in a new tenure': 60052,
     "somebody else's lock freed": 292,
     'lock not proven after a lapse': 10,

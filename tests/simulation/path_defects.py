@@ -197,7 +197,7 @@ SEEDS: dict[str, int] = {
     'half alive for a moment': 7,
     'half alive again and again': 305,
     'old answer counts as a proof': 60019,
-    'sick agent adopts': 226,
+    'sick agent adopts': 263,
     'half-alive agent keeps its home': 2,
     'allocation deleted once': 18,
 }
