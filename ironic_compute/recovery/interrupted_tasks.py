@@ -52,6 +52,14 @@ _MAY_BE_QUEUED = frozenset(
         InterruptedTask.CLEAR_HOST,
     }
 )
+# Tasks of a deployed server that are lost if they have not begun.
+_LOST_UNLESS_BEGUN = frozenset(
+    {
+        InterruptedTask.REBUILD,
+        InterruptedTask.RESCUE,
+        InterruptedTask.UNRESCUE,
+    }
+)
 _KEPT_WITHOUT_RESCUE = (vm_states.ERROR, vm_states.STOPPED)
 # The uuid, task state and time of the last change of a server.
 _State = tuple[str, str | None, Any]
@@ -180,7 +188,7 @@ class InterruptedTasks:
         task = decisions.find_task(instance.vm_state, instance.task_state)
         if instance.host != self._host or task is None:
             return
-        if self._may_come_back(instance, seen):
+        if task in _LOST_UNLESS_BEGUN and self._may_come_back(instance, seen):
             return
         is_build = task is InterruptedTask.BUILD
         if is_build and not is_idle and not self._deploys.is_started(instance):
@@ -203,8 +211,7 @@ class InterruptedTasks:
         It gives the node to this host before it sends them back: until they
         have arrived, ``idle_s`` begins anew.
         """
-        node = instance.node
-        if node and self._find_holder(NodeId(node)) is not None:
+        if self._is_held_elsewhere(instance):
             self._elsewhere.add(state)
             return True
         if state not in self._elsewhere:
@@ -212,6 +219,17 @@ class InterruptedTasks:
         self._elsewhere.discard(state)
         self._first_seen_s.pop(state, None)
         return True
+
+    def _is_held_elsewhere(self, instance: Any) -> bool:
+        """Return whether the holder of a server's node has to give it here.
+
+        It does not if the server has left the node in Ironic.
+        """
+        node = instance.node
+        if not node or self._find_holder(NodeId(node)) is None:
+            return False
+        facts = self._client.read_node_of_instance(instance.uuid)
+        return facts is not None and facts.uuid == node
 
     def _context_of(self, instance: Any) -> Any:
         """Return a context with the request id of a server's last action.

@@ -30,6 +30,14 @@ from .interrupted import (
 )
 
 
+@pytest.fixture
+def no_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nova saves the faults of servers in its database."""
+    monkeypatch.setattr(
+        'nova.compute.utils.add_instance_fault_from_exc', lambda *args: None
+    )
+
+
 @pytest.mark.parametrize('task_state', [None, tasks.UNSHELVING])
 def test_host_of_an_offloaded_server_is_cleared(
     task_state: str | None,
@@ -262,13 +270,9 @@ def test_reboot_that_left_the_node_off_is_repeated_with_its_type(
     assert server.done == [kind]
 
 
-def test_reboot_of_a_server_without_a_node_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.usefixtures('no_faults')
+def test_reboot_of_a_server_without_a_node_ends() -> None:
     """The driver names the server as not found, as if Nova lacked it."""
-    monkeypatch.setattr(
-        'nova.compute.utils.add_instance_fault_from_exc', lambda *args: None
-    )
     server = make_server(vm_states.ERROR, tasks.REBOOT_STARTED_HARD)
     interrupted = ResumesOne(server, None)
 
@@ -371,12 +375,13 @@ def test_lost_live_migration_leaves_the_server_as_it_was() -> None:
     assert (server.vm_state, server.task_state) == (vm_states.ACTIVE, None)
 
 
-def test_task_waits_while_another_host_holds_the_node() -> None:
+@pytest.mark.usefixtures('no_faults')
+def test_rebuild_waits_while_another_host_holds_the_node() -> None:
     """Messages of a server whose eviction was interrupted are with that host.
 
     It may be down. After it has given the node away, they are on their way.
     """
-    server = make_server(vm_states.ACTIVE, tasks.PAUSING)
+    server = make_server(vm_states.ACTIVE, tasks.REBUILDING)
     interrupted = ResumesOne(server, make_node('active'))
     interrupted.other_holder = Host('c2')
     check_twice(interrupted)
@@ -385,4 +390,20 @@ def test_task_waits_while_another_host_holds_the_node() -> None:
     check_twice(interrupted)
     assert not server.done
     interrupted.check()
+    assert server.vm_state == vm_states.ERROR
+
+
+@pytest.mark.parametrize(
+    ('task_state', 'node'),
+    [(tasks.REBUILDING, None), (tasks.PAUSING, make_node('active'))],
+)
+@pytest.mark.usefixtures('no_faults')
+def test_nothing_waits_in_vain_for_another_host(
+    task_state: str, node: NodeFacts | None
+) -> None:
+    """That host keeps a node that Ironic does not have the server on."""
+    server = make_server(vm_states.ACTIVE, task_state)
+    interrupted = ResumesOne(server, node)
+    interrupted.other_holder = Host('c2')
+    check_twice(interrupted)
     assert server.done == ['saved c1 None']
