@@ -11,6 +11,7 @@ Nova has one. A server that cannot be handled never delays the others.
 """
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -101,8 +102,9 @@ class InterruptedTasks:
 
     def __attrs_post_init__(self) -> None:
         self._first_seen_s: dict[_State, float] = {}
-        # The states of servers whose node another host held, when last seen.
-        self._elsewhere: set[_State] = set()
+        # When this host got the node of a server from another host; infinite
+        # while that host holds it.
+        self._node_came_s: dict[_State, float] = {}
         self._rounds_count = 0
 
     def check(self) -> None:
@@ -120,7 +122,8 @@ class InterruptedTasks:
             state: self._first_seen_s.get(state, now_s)
             for state in {*found, *self._states_not_listed(lists_all)}
         }
-        self._elsewhere.intersection_update(self._first_seen_s)
+        for state in self._node_came_s.keys() - self._first_seen_s.keys():
+            self._node_came_s.pop(state, None)
         for state, instance in found.items():
             is_idle = now_s - self._first_seen_s[state] >= self._idle_s
             if is_idle or (is_first and not _may_be_queued(instance)):
@@ -139,8 +142,7 @@ class InterruptedTasks:
         A server without a task is listed only in each sixth round. Until then
         the time at which its state was first found is kept.
         """
-        first_seen = list(self._first_seen_s)  # Threads change it.
-        return [s for s in first_seen if not lists_all and not s[1]]
+        return [s for s in self._first_seen_s if not lists_all and not s[1]]
 
     def _list_unfinished(self, lists_all: bool) -> list[Any]:
         """List this host's servers with unfinished work; one RPC or two.
@@ -212,13 +214,25 @@ class InterruptedTasks:
         have arrived, ``idle_s`` begins anew.
         """
         if self._is_held_elsewhere(instance):
-            self._elsewhere.add(state)
+            if state not in self._node_came_s:
+                LOG.info(
+                    'Server %(server)s keeps its task %(state)s: its message '
+                    'may be with the host that holds node %(node)s',
+                    {
+                        'server': instance.uuid,
+                        'state': instance.task_state,
+                        'node': instance.node,
+                    },
+                )
+            self._node_came_s[state] = math.inf
             return True
-        if state not in self._elsewhere:
+        came_s = self._node_came_s.get(state)
+        if came_s is None:
             return False
-        self._elsewhere.discard(state)
-        self._first_seen_s.pop(state, None)
-        return True
+        now_s = self._clock.now_s()
+        if came_s == math.inf:
+            self._node_came_s[state] = came_s = now_s
+        return now_s - came_s < self._idle_s
 
     def _is_held_elsewhere(self, instance: Any) -> bool:
         """Return whether the holder of a server's node has to give it here.
