@@ -68,6 +68,13 @@ class _Answer(enum.Enum):
     """Request it again: the node was on hold, and its hold is aborted."""
 
 
+class _DeployBegun(errors.IronicComputeError):
+    """Ironic has begun to deploy a node whose build was given up.
+
+    A request whose answer was lost may be carried out late.
+    """
+
+
 class Teardown:
     """Removes servers from nodes; any thread may call; all methods block."""
 
@@ -127,35 +134,63 @@ class Teardown:
         if not _has_instance(facts, instance_uuid):
             return
         if state.meaning in _NEVER_DEPLOYED:
-            self._remove_preparation(node, instance_uuid)
+            try:
+                self._remove_preparation(node, instance_uuid)
+            except _DeployBegun:
+                self.undo_build(node, instance_uuid)
         elif state is ProvisionState.DEPLOYFAIL:
             self._tear_down(node, instance_uuid)
 
     def _remove_preparation(self, node: NodeId, instance_uuid: str) -> None:
+        """Remove all that a build writes before its deploy.
+
+        :raises _DeployBegun: Ironic deploys the node, or has done so
+        """
         vifs = self._network.list_vifs(node)
         targets = self._volumes.list_targets(node)
         # They are this server's, if the node has it still: the worker of
         # another host may have freed the node since it was read.
-        if not _has_instance(self._waiter.read_node(node), instance_uuid):
+        if not self._waiter.retry(
+            lambda: self._is_prepared(node, instance_uuid)
+        ):
             return
         self._network.detach_listed(node, vifs)
         self._volumes.detach_targets(node, targets)
-        self._clear_instance_info(node, instance_uuid)
-        self._waiter.retry(lambda: self._release_once(node, instance_uuid))
+        self._waiter.retry(lambda: self._clear_once(node, instance_uuid))
+        self._waiter.retry(lambda: self._finish_once(node, instance_uuid))
 
-    def _clear_instance_info(self, node: NodeId, instance_uuid: str) -> None:
+    def _is_prepared(self, node: NodeId, instance_uuid: str) -> bool:
+        """Read whether a node has the server, which is not deployed.
+
+        :raises _DeployBegun: Ironic deploys the node, or has done so
+        """
+        facts = self._waiter.read_node_once(node)
+        state = ProvisionState.parse(facts.provision_state)
+        has_instance = _has_instance(facts, instance_uuid)
+        if has_instance and state.meaning not in _NEVER_DEPLOYED:
+            raise _DeployBegun(
+                f'Ironic has begun to deploy server {instance_uuid} on node '
+                f'{node}'
+            )
+        return has_instance
+
+    def _clear_once(self, node: NodeId, instance_uuid: str) -> None:
         """Remove the description of the server from its node."""
+        if self._is_prepared(node, instance_uuid):
+            self._client.patch_node(node, [instance_info.CLEAR_PATCH])
 
-        def clear() -> None:
-            if _has_instance(self._waiter.read_node_once(node), instance_uuid):
-                self._client.patch_node(node, [instance_info.CLEAR_PATCH])
-
-        self._waiter.retry(clear)
+    def _finish_once(self, node: NodeId, instance_uuid: str) -> None:
+        """Remove the uuid of the server from its node."""
+        if self._is_prepared(node, instance_uuid):
+            self._release(node, instance_uuid)
 
     def _release_once(self, node: NodeId, instance_uuid: str) -> None:
         if _has_instance(self._waiter.read_node_once(node), instance_uuid):
-            self._client.release_node(node, instance_uuid)
-            self._waiter.try_read_node(node)
+            self._release(node, instance_uuid)
+
+    def _release(self, node: NodeId, instance_uuid: str) -> None:
+        self._client.release_node(node, instance_uuid)
+        self._waiter.try_read_node(node)
 
     def _free(
         self, node: NodeId, instance_uuid: str, facts: NodeFacts
@@ -172,7 +207,11 @@ class Teardown:
             self._waiter.wait_until(node, _is_not_busy, _TIMEOUT_S)
             self._free(node, instance_uuid, self._waiter.read_node(node))
         else:
-            self._remove_preparation(node, instance_uuid)
+            try:
+                self._remove_preparation(node, instance_uuid)
+            except _DeployBegun:
+                facts = self._waiter.read_node(node)
+                self._free(node, instance_uuid, facts)
 
     def _tear_down(self, node: NodeId, instance_uuid: str) -> None:
         """Let Ironic tear the node down, with its VIFs and instance_info."""

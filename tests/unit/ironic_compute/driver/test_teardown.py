@@ -107,3 +107,38 @@ def test_node_that_another_server_gets_meanwhile_keeps_all_of_it():
     assert not ironic.calls
     assert ironic.attached[fake.NODE] == [fake.VIF]
     assert ironic.targets == targets
+
+
+@pytest.mark.parametrize(
+    ('state', 'free'),
+    [
+        ('active', 'free_node_of'),
+        ('deploy failed', 'free_node_of'),
+        ('deploy failed', 'undo_build'),
+    ],
+)
+@pytest.mark.parametrize('request_', ['detach_vif', 'patch_node'])
+def test_node_whose_deploy_begins_late_is_torn_down(request_, state, free):
+    """Ironic had not answered the request for it, and the build was undone.
+
+    The node lost its server while it was deployed: nobody removed the machine
+    that ran, or the node stayed in deploy failed for ever.
+    """
+    bench = fake.bench(instance_uuid=fake.SERVER)
+    ironic = bench.ironic
+    ironic.attached[fake.NODE] = [fake.VIF]
+    send = getattr(ironic, request_)
+
+    def begin(node, *args):
+        setattr(ironic, request_, send)
+        ironic.change(node, provision_state=state)
+        raise errors.NodeLocked('a state transition is in progress')
+
+    setattr(ironic, request_, begin)
+    if free == 'free_node_of':
+        bench.driver.free_node_of(fake.server())
+    else:
+        bench.driver._teardown.undo_build(fake.NODE, fake.SERVER)
+    assert 'deleted' in ironic.names()
+    assert ironic.nodes[fake.NODE].provision_state == 'cleaning'
+    assert ironic.nodes[fake.NODE].instance_uuid is None
