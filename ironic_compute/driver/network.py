@@ -8,10 +8,10 @@ have several.
 
 The port of a running server is bound as soon as its VIF is attached. If
 Neutron refuses that, or does not answer Ironic, Ironic answers 500, and keeps
-the VIF on a card that has no network.
+the VIF on a card that has no network. A proxy may give up before Ironic does,
+and answer 504.
 """
 
-import http
 from collections.abc import Iterable
 from typing import Any
 
@@ -132,10 +132,9 @@ class Network:
 
 
 def _is_failure(exc: errors.IronicComputeError) -> bool:
-    """Return whether Ironic has answered that a request has failed."""
-    return (
-        isinstance(exc, errors.IronicUnavailable)
-        and exc.http_status == http.HTTPStatus.INTERNAL_SERVER_ERROR
+    """Return whether a request has failed, or may fail yet, in Ironic."""
+    return isinstance(exc, errors.IronicUnavailable) and not isinstance(
+        exc, errors.Untouched
     )
 
 

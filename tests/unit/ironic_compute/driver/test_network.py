@@ -64,11 +64,12 @@ def test_port_is_not_attached_after_nova_api_has_given_up(request_):
     assert bench.clock.now_s() - begun_s <= _RPC_S / 4
 
 
+@pytest.mark.parametrize('status', [500, 504, None])
 @pytest.mark.parametrize(
     ('failures_count', 'attached'), [(1, [fake.VIF]), (99, [])]
 )
 def test_port_of_a_running_server_is_bound_or_not_attached(
-    failures_count: int, attached: list[str]
+    failures_count: int, attached: list[str], status: int | None
 ) -> None:
     """Neutron refused the binding, and the user was told that all is well."""
     bench = fake.bench_with_server()
@@ -80,7 +81,7 @@ def test_port_of_a_running_server_is_bound_or_not_attached(
             return  # As the client does if Ironic answers 409.
         send(node, vif)
         if next(failures, None) is not None:
-            raise errors.IronicUnavailable('could not add VIF', 500)
+            raise errors.IronicUnavailable('could not add VIF', status)
         bound.append(vif)
 
     bench.ironic.attach_vif = attach
@@ -99,6 +100,7 @@ def test_port_whose_answer_was_lost_is_attached():
     send = bench.ironic.attach_vif
 
     def attach(node, vif):
+        bench.ironic.attach_vif = send
         send(node, vif)
         raise errors.IronicUnavailable('no answer')
 
