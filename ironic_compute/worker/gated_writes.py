@@ -18,11 +18,13 @@ lost its host for good is killed while it waits, so nothing is sent then.
 """
 
 import functools
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import amqp.exceptions
 import oslo_messaging
+import urllib3
 from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception as nova_exception
 from nova import service_auth
@@ -77,6 +79,8 @@ _EXEMPT = frozenset({'Service', 'ComputeNode'})
 _REPORT_TIMEOUT_S = 10
 _PLACEMENT_WRITES = ('post', 'put', 'delete')
 _HTTP_READS = frozenset({'GET', 'HEAD', 'OPTIONS'})
+# Seconds before a write to Cinder is repeated; doubled each time.
+_CINDER_PAUSE_S = 0.5
 
 
 class Traffic(Protocol):
@@ -288,7 +292,9 @@ def gate_sessions(
     """
     session = service_auth.get_service_auth_session('cinder')
     send = as_unavailable(session.request)
-    session.request = _after_for_writes(gate, _NotNoted(), send)
+    session.request = _retried_for_writes(
+        _after_for_writes(gate, _NotNoted(), send)
+    )
     session = service_auth.get_service_auth_session('neutron')
     send = as_unavailable(session.request)
     session.request = _repeated(
@@ -319,6 +325,40 @@ def _after_for_writes(
         return traffic.call(request)
 
     return wait_and_send
+
+
+def _retried_for_writes(send: Callable[..., Any]) -> Any:
+    """Wrap a ``request`` whose writes keystoneauth1 must not repeat itself.
+
+    It would do so without the lease, and would have Cinder make a volume twice
+    if the answer to the first request was lost.
+    """
+
+    @functools.wraps(send)
+    def request(url: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        if method.upper() in _HTTP_READS or not _has_token(kwargs):
+            return send(url, method, *args, **kwargs)
+        is_create = method.upper() == 'POST' and not url.endswith('/action')
+        left_count = kwargs.pop('connect_retries', None) or 0
+        kwargs['connect_retries'] = 0
+        pause_s = _CINDER_PAUSE_S
+        while True:
+            try:
+                return send(url, method, *args, **kwargs)
+            except ksa_exceptions.RetriableConnectionFailure as exc:
+                if not left_count or (is_create and not _is_refused(exc)):
+                    raise
+            time.sleep(pause_s)
+            left_count, pause_s = left_count - 1, 2 * pause_s
+
+    return request
+
+
+def _is_refused(exc: Exception) -> bool:
+    """Return whether there was no connection, so that nothing was sent."""
+    (broken, *_) = getattr(exc.__context__, 'args', ()) or (None,)
+    reason = getattr(broken, 'reason', None)
+    return isinstance(reason, urllib3.exceptions.NewConnectionError)
 
 
 def _repeated(repeats: Repeats, send: Callable[..., Any]) -> Any:

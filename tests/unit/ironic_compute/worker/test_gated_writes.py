@@ -3,7 +3,9 @@
 
 import contextlib
 import io
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -395,19 +397,84 @@ def test_request_to_cinder_is_not_repeated(network: _Transport) -> None:
     assert len(network.arrived) == 1
 
 
-def test_writes_to_cinder_wait(gate: LeaseGate, network: _Transport) -> None:
-    """Nova's client of Cinder sends with the same session."""
+@pytest.fixture
+def cinder(network: _Transport) -> Any:
+    """Return Nova's client of Cinder, which sends with the same session."""
     session = service_auth.get_service_auth_session('cinder')
     client = cinder_client.Client(
-        '3.27', session=session, endpoint_override='http://cinder', auth=None
+        '3.27',
+        session=session,
+        endpoint_override='http://cinder',
+        auth=None,
+        connect_retries=nova.conf.CONF.cinder.http_retries,
     )
     client.client.auth = none.NoAuth('http://cinder')
-    with _beside(lambda: client.attachments.delete('a')) as ended:
+    return client
+
+
+def test_writes_to_cinder_wait(
+    gate: LeaseGate, network: _Transport, cinder: Any
+) -> None:
+    """A worker whose lease has lapsed changes no attachment."""
+    with _beside(lambda: cinder.attachments.delete('a')) as ended:
         assert not ended.wait(0.2)
         assert network.arrived == []
         gate.extend(110.0)
         assert ended.wait(60.0)
     assert network.arrived == ['DELETE /attachments/a']
+
+
+def test_repeated_write_to_cinder_needs_the_lease_again(
+    gate: LeaseGate,
+    clock: ManualClock,
+    network: _Transport,
+    cinder: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lease has lapsed while the worker waited for Cinder."""
+    is_repeating = threading.Event()
+
+    def sleep_until_lapse(seconds: float) -> None:
+        clock.advance(2.0)
+        is_repeating.set()
+
+    monkeypatch.setattr(time, 'sleep', sleep_until_lapse)
+    gate.extend(101.0)
+    network.failures = [requests.ConnectTimeout()]
+    with _beside(lambda: cinder.attachments.delete('a')) as ended:
+        assert is_repeating.wait(60.0)
+        assert not ended.wait(0.2)
+        assert network.arrived == ['DELETE /attachments/a']
+        gate.extend(110.0)
+        assert ended.wait(60.0)
+    assert network.arrived == ['DELETE /attachments/a'] * 2
+
+
+def test_volume_whose_answer_is_lost_is_not_made_twice(
+    gate: LeaseGate, network: _Transport, cinder: Any
+) -> None:
+    """Nothing would name the first volume, which stayed for ever."""
+    gate.extend(110.0)
+    network.failures = [requests.ReadTimeout()]
+    with pytest.raises(ksa_exceptions.ConnectTimeout):
+        cinder.volumes.create(1)
+    assert network.arrived == ['POST /volumes']
+
+
+def test_write_that_cinder_refuses_to_hear_is_repeated(
+    gate: LeaseGate, network: _Transport, cinder: Any
+) -> None:
+    """Without a connection nothing was done: Cinder is restarted."""
+    gate.extend(110.0)
+    with socket.socket() as unused:
+        unused.bind(('127.0.0.1', 0))
+        port = unused.getsockname()[1]
+    with pytest.raises(requests.ConnectionError) as refused:
+        requests.get(f'http://127.0.0.1:{port}', timeout=60)
+    network.failures = [refused.value]
+    with contextlib.suppress(KeyError):  # The answer has no volume.
+        cinder.volumes.create(1)
+    assert network.arrived == ['POST /volumes'] * 2
 
 
 def test_token_is_requested_while_the_gate_is_shut(
