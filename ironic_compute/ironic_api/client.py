@@ -115,11 +115,11 @@ class IronicClient(IronicReader):
         :param send: sends the request with the ironicclient it is given
         """
         self._gate.wait()
-        self._session.prepare(action)
+        prepared = self._session.prepare(action)
         while not self._gate.is_open():
             self._gate.wait()
-            self._session.prepare(action)
-        with self._session.request(action) as client:
+            prepared = self._session.prepare(action)
+        with self._session.request(action, prepared) as client:
             return send(client)
 
     def reserve_node(self, node: str, instance_uuid: str) -> NodeFacts:

@@ -95,30 +95,37 @@ class IronicSession:
         self.meter = lambda action: contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def request(self, action: str) -> Iterator[Any]:
+    def request(self, action: str, client: Any = None) -> Iterator[Any]:
         """Lend an ironicclient for one request, and translate its errors.
 
         The first request also negotiates the API version.
 
         :param action: completes "Ironic refused to …" in an error's text
+        :param client: what :meth:`prepare` has returned; by default the
+            newest client
         :raises errors.IronicComputeError: the class tells the cause, see
             :func:`translate_error`
         """
         with self.meter(action), self._translating_errors(action):
-            yield self._cached_client()
+            yield client or self._cached_client()
 
-    def prepare(self, action: str) -> None:
+    def prepare(self, action: str) -> Any:
         """Have a client and a token, so that a request is sent at once.
 
         Blocks until Keystone and Ironic have answered, if they must be asked.
 
         :param action: see :meth:`request`
+        :returns: the client for that request, because another thread may have
+            the next one negotiate the API version again
         """
-        if self._client is None:
-            self.read_microversion()
+        client = self._client
+        if client is None:
+            with self.request('say its version') as client:
+                pass
         if self._session.auth is not None:
             with self._translating_errors(action):
                 self._session.get_token()
+        return client
 
     @contextlib.contextmanager
     def _translating_errors(self, action: str) -> Iterator[None]:

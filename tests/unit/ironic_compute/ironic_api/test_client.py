@@ -200,6 +200,35 @@ def test_change_that_has_waited_for_the_lease_is_prepared_again(conf, http):
     assert sent == [True]
 
 
+def test_change_is_not_sent_late_if_all_nodes_are_listed_meanwhile(conf, http):
+    """Each list of all nodes has the API version negotiated again.
+
+    The change had waited for its token only, and was sent when Ironic had
+    said its version, after the lease.
+    """
+    clock, sent = ManualClock(), []
+    gate = LeaseGate(clock, clock.now_s() + 10.0)
+    client = make_client(conf, gate)
+    client.read_microversion()
+    client._session._session.auth = _SlowAuth(client._session.drop_client)
+    http.get(
+        f'{URL}/v1',
+        headers={
+            'X-OpenStack-Ironic-API-Minimum-Version': '1.1',
+            'X-OpenStack-Ironic-API-Maximum-Version': '1.95',
+        },
+        json=lambda request, context: clock.advance(20.0) or {},
+    )
+
+    def answer(request, context):
+        sent.append(gate.is_open())
+        return record()
+
+    http.patch(f'{URL}/v1/nodes/{NODE}', json=answer)
+    client.patch_node(NODE, [])
+    assert sent == [True]
+
+
 def test_refusal_is_not_repeated(client, http, gate):
     """A refused change is sent once."""
     http.patch(f'{URL}/v1/nodes/{NODE}', status_code=400, json=fault('bad'))
