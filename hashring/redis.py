@@ -14,6 +14,9 @@ would take half a minute, although the next one answers; a wrong password, too.
 It also drops the token of a lock before it requests the release. If that
 fails, it could not be requested again, and the lock would stay for its term.
 
+tooz only logs that a lock could not be renewed, and its heartbeat succeeds.
+The lock would end before the lease does, and another agent would get it.
+
 With TLS an error of a handshake is one of OpenSSL. The option of the URL that
 mends it is added to its text.
 
@@ -26,6 +29,8 @@ release of tooz drops or renames one.
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import tooz
 
 from hashring import errors
 from hashring.adapter import Adapter
@@ -97,6 +102,7 @@ class RedisAdapter(Adapter):
     def new_lock(self, name: bytes) -> Any:
         lock = super().new_lock(name)
         keep_token(lock)
+        report_unrenewed(lock)
         return lock
 
 
@@ -186,6 +192,30 @@ def keep_token(lock: Any) -> None:
             raise
 
     inner.do_release = release_or_keep
+
+
+def report_unrenewed(lock: Any) -> None:
+    """Let a heartbeat fail that could not renew this lock.
+
+    One that belongs to another agent is no failure: all locks are read after
+    the heartbeat.
+
+    :param lock: tooz's ``RedisLock``
+    """
+    renew = lock.heartbeat
+
+    def renew_or_fail() -> Any:
+        try:
+            return renew()
+        except tooz.ToozError as exc:
+            if type(exc.__cause__).__name__ == 'LockNotOwnedError':
+                raise
+            # tooz's heartbeat catches its own errors only.
+            raise errors.BackendUnavailable(
+                f'a lock was not renewed: {exc}'
+            ) from exc
+
+    lock.heartbeat = renew_or_fail
 
 
 def try_once(client: Any) -> None:

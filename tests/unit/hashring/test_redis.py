@@ -169,13 +169,17 @@ class Client(redis.Redis):
         if self.failures_count:
             self.failures_count -= 1
             raise redis.exceptions.ConnectionError
-        is_owner, self.value = self.value == args[-1], None
+        is_owner = self.value == args[1]
+        if len(args) == 2:  # It is the script that releases a lock.
+            self.value = None
         return int(is_owner)
 
+    def psetex(self, *args: Any, **options: Any) -> Any:
+        return True
 
-@pytest.mark.parametrize('failures_count', [0, 1, 14, 15])
-def test_release_without_an_answer_is_repeated(failures_count: int) -> None:
-    """The library forgets the token first, and would have nothing to send."""
+
+def locked() -> tuple[Any, Any, Any]:
+    """Return a client, its adapter and a lock that it has acquired."""
     client: Any = Client()
     url = 'redis://127.0.0.1:1'
     driver: Any = coordination.get_coordinator(url, b'member')
@@ -183,11 +187,35 @@ def test_release_without_an_answer_is_repeated(failures_count: int) -> None:
     made = RedisAdapter(driver, backend.parse(url, term_s=15.0))
     lock = made.new_lock(b'c1')
     assert lock.acquire(blocking=False)
+    return client, made, lock
+
+
+@pytest.mark.parametrize('failures_count', [0, 1, 14, 15])
+def test_release_without_an_answer_is_repeated(failures_count: int) -> None:
+    """The library forgets the token first, and would have nothing to send."""
+    client, _, lock = locked()
     client.failures_count = failures_count
     for _ in range(2):
         with contextlib.suppress(coordination.ToozConnectionError):
             lock.release()
     assert client.value is None
+
+
+def test_heartbeat_that_has_not_renewed_a_lock_does_not_count() -> None:
+    """The lock would end before the lease, and another agent would get it."""
+    client, adapter, _ = locked()
+    client.failures_count = 15
+    with pytest.raises(errors.BackendUnavailable, match='not renewed'):
+        adapter.heartbeat(b'pool', {})
+    adapter.heartbeat(b'pool', {})
+
+
+def test_heartbeat_counts_although_a_lock_is_lost() -> None:
+    """The locks are read after it, and the worker of this host ends."""
+    client, adapter, lock = locked()
+    client.value = b'of another agent'
+    adapter.heartbeat(b'pool', {})
+    assert lock.acquired
 
 
 def find(driver: Driver) -> int:
