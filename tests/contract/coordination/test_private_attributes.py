@@ -139,6 +139,13 @@ PRIVATE = [
         'hashring/memcached.py',
         lambda: _driver('memcached://127.0.0.1:1'),
     ),
+    Private(
+        'tooz',
+        '_acquired_locks',
+        'hashring/memcached.py',
+        lambda: _driver('memcached://127.0.0.1:1'),
+        lambda locks: isinstance(locks, list),
+    ),
     *(
         Private(
             'tooz',
