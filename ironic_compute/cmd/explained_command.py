@@ -2,7 +2,7 @@
 """Commands whose help shows paragraphs and examples as they are written.
 
 argparse makes one paragraph of a description, in which one example runs into
-the next.
+the next. And it takes an empty word for a name.
 """
 
 import argparse
@@ -23,6 +23,21 @@ class ExplainedCommand(command.Command):
         parser = super().get_parser(prog_name)
         parser.formatter_class = _keeping_paragraphs(parser.formatter_class)
         return parser
+
+
+def given_name(text: str) -> str:
+    """Parse the name of a host or node.
+
+    A request for a host without a name would go to the queue that the workers
+    of all hosts read, and any of them would carry it out for its own host.
+
+    :raises argparse.ArgumentTypeError: it is empty
+    """
+    if not text.strip():
+        raise argparse.ArgumentTypeError(
+            'the name is empty; is a variable of the shell not set?'
+        )
+    return text
 
 
 def _keeping_paragraphs(base: Any) -> Any:

@@ -16,7 +16,7 @@ from hashring import backend, membership
 from hashring.group import Member, MemberState
 from hashring.ring import Host
 from ironic_compute.agent.groups import describe_pool, group_name
-from ironic_compute.cmd.explained_command import ExplainedCommand
+from ironic_compute.cmd.explained_command import ExplainedCommand, given_name
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
     failed,
@@ -151,7 +151,9 @@ class HostArgument(ExplainedCommand):
     def get_parser(self, prog_name: str) -> Any:
         """Add the argument that names the host."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('host', help='the name of the host in Nova')
+        parser.add_argument(
+            'host', type=given_name, help='the name of the host in Nova'
+        )
         return parser
 
 

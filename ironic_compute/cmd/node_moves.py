@@ -14,7 +14,7 @@ import nova.conf
 
 from hashring.clock import SystemClock
 from hashring.ring import Host
-from ironic_compute.cmd.explained_command import ExplainedCommand
+from ironic_compute.cmd.explained_command import ExplainedCommand, given_name
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
     ask_worker,
@@ -35,7 +35,9 @@ class NodeArgument(ExplainedCommand):
     def get_parser(self, prog_name: str) -> Any:
         """Add the argument that names the node."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('node', help='uuid or name of the node')
+        parser.add_argument(
+            'node', type=given_name, help='uuid or name of the node'
+        )
         return parser
 
 
@@ -101,7 +103,9 @@ class NodeMove(NodeArgument):
     def get_parser(self, prog_name: str) -> Any:
         """Add the host, and the options."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('host', help='the name of the new host in Nova')
+        parser.add_argument(
+            'host', type=given_name, help='the name of the new host in Nova'
+        )
         parser.add_argument(
             '--dry-run',
             action='store_true',

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """A wrong configuration or backend gives one sentence and an exit status."""
 
+import contextlib
 import inspect
 import pathlib
 import socket
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from oslo_messaging._drivers import amqpdriver
 
 from hashring.ring import Host
 from ironic_compute.cmd.ctl import ControlApp
 from ironic_compute.cmd.drain import HostDrain
 from ironic_compute.cmd.rebalance import PoolRebalanceCommand
+from ironic_compute.ownership import peer_rpc
 
 
 @pytest.mark.parametrize(
@@ -145,6 +149,46 @@ def _list_commands(app: ControlApp) -> list[tuple[str, Any]]:
     names = [name for name, _ in app.command_manager]
     commands = [(name, find(name.split())[0]) for name in names]
     return [x for x in commands if x[1].__module__.startswith('ironic_')]
+
+
+def test_name_that_is_empty_is_wrong_usage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """RabbitMQ gave the request to the worker of any host, which obeyed."""
+    app, tried = ControlApp(), set[str]()
+    for command, make in _list_commands(app):
+        parser = make(app, None).get_parser(command)
+        names = [x.dest for x in parser._actions if not x.option_strings]
+        for name in names:
+            words = ['' if each == name else 'c1' for each in names]
+            with pytest.raises(SystemExit) as ended:
+                parser.parse_args(words)
+            assert ended.value.code == 2
+            said = capsys.readouterr().err
+            assert f'argument {name}: the name is empty' in said
+            tried.add(command)
+    assert {'host drain', 'host undrain', 'node move'} <= tried
+
+
+def test_request_without_a_host_goes_to_any_host() -> None:
+    """So no command may send one."""
+    sent: list[str] = []
+
+    class Driver(amqpdriver.AMQPDriverBase):  # type: ignore[misc]
+        """oslo.messaging's driver for RabbitMQ, without a connection."""
+
+        def __init__(self) -> None:
+            self._default_exchange = 'nova'
+
+        @contextlib.contextmanager
+        def _get_connection(self, *arguments: Any) -> Iterator[Any]:
+            yield types.SimpleNamespace(
+                topic_send=lambda topic, **rest: sent.append(topic)
+            )
+
+    for host in ('c1', ''):
+        Driver()._send(peer_rpc.queue_of(Host(host)), {}, {})
+    assert sent == ['compute.c1', 'compute']
 
 
 def _interrupted() -> Iterator[str]:
