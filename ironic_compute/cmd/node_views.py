@@ -33,6 +33,7 @@ from ironic_compute.cmd.nova_access import (
     translated_conductor,
     use_nova_conductor,
 )
+from ironic_compute.cmd.pool_views import unserved_hosts
 from ironic_compute.cmd.ring_views import NODES_PER_PAGE, find_ring
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import make_client
@@ -155,6 +156,31 @@ def read_dirty(
     return found
 
 
+def dirty_of(
+    members: Sequence[Member],
+    host: str,
+    ask: Callable[[Host], Ages],
+    note: Callable[[str], None],
+) -> dict[NodeId, float]:
+    """Return the dirty nodes of the hosts that are served; see `read_dirty`.
+
+    :param host: '' for all hosts
+    :raises NovaRefused: no wanted host is served, or none answers
+    """
+    asked = [h for h in served_hosts(members) if host in ('', h)]
+    sentences = [
+        f'No daemon serves host {each}, so its nodes are missing; see '
+        f'"ironic-computectl host list"'
+        for each in unserved_hosts(members)
+        if host in ('', each)
+    ]
+    if sentences and not asked:
+        raise NovaRefused(sentences[0])
+    for sentence in sentences:
+        note(sentence)
+    return read_dirty(asked, ask, note)
+
+
 def ask_for_dirty(host: Host) -> Ages:
     """Return the dirty nodes of a host from its worker; blocks.
 
@@ -252,8 +278,7 @@ class NodeList(ExplainedCommand, lister.Lister):
         use_nova_conductor()
         dirty: Ages = {}
         if parsed_args.dirty:
-            asked = [h for h in served_hosts(members) if host in ('', h)]
-            dirty = read_dirty(asked, ask_for_dirty, self._note)
+            dirty = dirty_of(members, host, ask_for_dirty, self._note)
         listed = join(facts, read_held(), all_hosts(members), dirty)
         found = [each for each in listed if is_wanted(each, host, parsed_args)]
         if parsed_args.dirty:

@@ -87,6 +87,20 @@ def test_dirty_nodes_of_nobody_are_an_error() -> None:
     assert node_views.read_dirty([], _ask, lambda sentence: None) == {}
 
 
+def test_dirty_nodes_of_a_host_that_is_not_served_are_missed() -> None:
+    """Nobody knows them, and the list looked as if there were none."""
+    members = [Member(C1, Boot('b1'), serving=(C1,), known=(C1, C9))]
+    noted: list[str] = []
+    found = node_views.dirty_of(members, '', _ask, noted.append)
+    assert found == {N1: 2.0}
+    (sentence,) = noted
+    assert sentence.startswith('No daemon serves host c9, so its nodes are')
+    assert node_views.dirty_of(members, 'c1', _ask, noted.append) == found
+    assert noted == [sentence]
+    with pytest.raises(NovaRefused, match='No daemon serves host c9'):
+        node_views.dirty_of(members, 'c9', _ask, noted.append)
+
+
 def _owner(**changes: Any) -> dict[str, str]:
     arguments: dict[str, Any] = {
         'facts': FACTS[1],
