@@ -209,6 +209,8 @@ class PoolRebalance:
             lambda: _ask(host, lambda to: self._request(to, move.node))
         )
         if isinstance(result, NovaRefused):
+            # Else a holder that answers late would exceed the limit.
+            self._moved.note_move()
             return f'{result}. It may still move node {move.node}'
         if result.why_not is not None:
             return str(result.why_not)

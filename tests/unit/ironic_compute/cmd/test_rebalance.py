@@ -216,6 +216,16 @@ def test_lost_answer_is_said(pool: Pool) -> None:
     assert len(said) == 2
 
 
+def test_server_that_may_move_still_counts_for_the_limit(pool: Pool) -> None:
+    """Its holder is slow, and would move more servers than are allowed."""
+    work = pool.work(limit=1)
+    plans = work.read_plans()
+    pool.errors = [oslo_messaging.MessagingTimeout()]
+    begun_s = pool.clock.now_s()
+    assert len(list(work.move_servers(plans))) == 2
+    assert pool.clock.now_s() - begun_s >= 60.0
+
+
 @pytest.mark.parametrize(
     ('error', 'sentence'),
     [
