@@ -5,8 +5,9 @@ nova-api waits for the answer of a request to attach a port. It does not wait
 for that of a request to attach, detach or replace a volume, which begins only
 when Cinder answers: it would end half-way. The volume would stay "reserved" or
 "detaching" for ever, and its user could neither repeat nor undo the request.
-If Cinder goes away in the middle, a detach is done again, and a volume that
-could not be attached is freed, because Nova has deleted the only record of it.
+If Cinder goes away in the middle, a detach or a refusal is done again, and a
+volume that could not be attached is freed, because Nova has deleted the only
+record of it.
 
 ``nova-manage volume_attachment refresh`` would export a volume to a controller
 in place of the node, and have the volume target of the node deleted: the
@@ -50,10 +51,21 @@ _NO_REFRESH = (
     'compute host; to connect it anew, detach and attach it, or shelve and '
     'unshelve a server whose root disk is a volume'
 )
+
+
+def _has_no_answer(exc: Exception) -> bool:
+    """Repeat if a service did not answer, also to a refusal.
+
+    The decorator of a refusal puts each error of Nova into another one.
+    """
+    is_wrapped = isinstance(exc, oslo_messaging.ExpectedException)
+    return has_no_answer(exc.exc_info[1] if is_wrapped else exc)
+
+
 _retried_when_answered = retried(
     'A volume of server %(server)s is attached or detached when Cinder '
     'answers: %(error)s',
-    has_no_answer,
+    _has_no_answer,
 )
 
 
@@ -192,7 +204,27 @@ class WaitingAttachments(nova_manager.ComputeManager):
         new_attachment_id: Any,
     ) -> Any:
         """Refuse to replace a volume when Cinder answers."""
+        return self._refuse_swap_when_answered(
+            context, instance, old_volume_id, new_volume_id, new_attachment_id
+        )
+
+    @_retried_when_answered
+    def _refuse_swap_when_answered(
+        self, context: Any, instance: Any, old_volume_id: Any, *args: Any
+    ) -> Any:
+        """Refuse to replace a volume; again, if Cinder goes away meanwhile."""
         self._wait_for_cinder(context, instance, old_volume_id)
+        return self._refuse_swap(context, instance, old_volume_id, *args)
+
+    @retried_in_cinder
+    def _refuse_swap(
+        self,
+        context: Any,
+        instance: Any,
+        old_volume_id: Any,
+        new_volume_id: Any,
+        new_attachment_id: Any,
+    ) -> Any:
         return super().swap_volume(
             context,
             old_volume_id,
