@@ -22,6 +22,7 @@ Importing this module imports Nova's manager; see ``compute_manager``.
 """
 
 import contextlib
+import functools
 from typing import Any
 
 import nova.conf
@@ -40,7 +41,11 @@ from ironic_compute.manager.retries import (
     retried,
     retried_in_cinder,
 )
-from ironic_compute.manager.stale_messages import read_until_answered, refresh
+from ironic_compute.manager.stale_messages import (
+    drop,
+    read_until_answered,
+    refresh,
+)
 from ironic_compute.paths.repeated_requests import waiting_at_most
 
 CONF = nova.conf.CONF
@@ -144,6 +149,34 @@ class WaitingAttachments(nova_manager.ComputeManager):
         except Exception:
             with excutils.save_and_reraise_exception():
                 self._free_unattached(context, instance, bdm)
+
+    def _attach_volume(self, context: Any, instance: Any, device: Any) -> Any:
+        """Attach a volume, unless its server was shelved meanwhile.
+
+        Nova calls this with the lock of the server. Shelving has given the
+        volume another attachment, which an unshelve uses. Nova would fail at
+        the former one, and delete the only record of the volume.
+        """
+        if self._has_other_attachment(context, instance, device):
+            drop('attach_volume', instance)
+            return None
+        return super()._attach_volume(context, instance, device)
+
+    def _has_other_attachment(
+        self, context: Any, instance: Any, device: Any
+    ) -> bool:
+        """Read whether a volume has another attachment than in a message."""
+        read = functools.partial(
+            objects.BlockDeviceMapping.get_by_volume_and_instance,
+            context,
+            device.volume_id,
+            instance.uuid,
+        )
+        try:
+            found = read_until_answered(read, instance.uuid, self.clock)
+        except nova_exception.VolumeBDMNotFound:
+            return False
+        return bool(found.attachment_id != device['attachment_id'])
 
     @_retried_when_answered
     @retried_in_cinder

@@ -11,6 +11,7 @@ from neutronclient.common import exceptions as neutron_exceptions
 from nova import context as nova_context
 from nova import exception as nova_exception
 from nova import objects
+from nova import rpc as nova_rpc
 from nova.compute import manager as nova_manager
 from nova.network import neutron
 from nova.virt import block_device
@@ -31,6 +32,9 @@ _SERVER = types.SimpleNamespace(
     refresh=lambda: None,
 )
 
+_NOVA_ATTACH: Any = nova_manager.ComputeManager.attach_volume
+_QUIET = types.SimpleNamespace(is_enabled=lambda: False)
+
 
 class _Cinder:
     """Cinder, whose first answers are errors."""
@@ -43,6 +47,30 @@ class _Cinder:
         assert volume == 'v1'
         if self.failures:
             raise self.failures.pop(0)
+
+
+def _bdm(server: str) -> Any:
+    """Return Nova's record of the volume of a server."""
+    return objects.BlockDeviceMapping(
+        source_type='volume',
+        destination_type='volume',
+        instance_uuid=server,
+        volume_id='v1',
+        connection_info='{"serial": "v1"}',
+        attachment_id='a1',
+        **dict.fromkeys(
+            (
+                'device_name',
+                'boot_index',
+                'delete_on_termination',
+                'disk_bus',
+                'device_type',
+                'guest_format',
+                'no_device',
+                'volume_size',
+            )
+        ),
+    )
 
 
 def _manager(monkeypatch: pytest.MonkeyPatch, *failures: Exception) -> Any:
@@ -153,6 +181,47 @@ def test_volume_that_is_not_attached_is_freed_when_cinder_answers(
     assert manager.done == freed
 
 
+def test_volume_of_a_server_that_is_shelved_first_keeps_its_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It stayed "reserved", and was not attached by the unshelve.
+
+    Shelving has replaced the attachment that the message names.
+    """
+    bdm = _bdm(uuids.server)
+    manager, destroyed = _manager(monkeypatch), []
+    bdm.destroy = lambda: destroyed.append(bdm.volume_id)
+
+    def fail(context: Any, attachment: str, *_: Any) -> None:
+        raise nova_exception.VolumeAttachmentNotFound(attachment_id=attachment)
+
+    manager.volume_api = types.SimpleNamespace(
+        get=lambda *_, **__: {'id': 'v1'},
+        check_availability_zone=lambda *_, **__: None,
+        attachment_update=fail,
+        attachment_delete=fail,
+    )
+    manager.host = 'c1'
+    manager.driver = types.SimpleNamespace(
+        get_volume_connector=lambda instance: {}, capabilities={}
+    )
+    monkeypatch.setattr(
+        objects.BlockDeviceMapping,
+        'get_by_volume_and_instance',
+        lambda *_: types.SimpleNamespace(attachment_id='a2'),
+    )
+    # Without Nova's notifications, events and faults.
+    monkeypatch.setattr(nova_rpc, 'NOTIFIER', _QUIET)
+    handler = _NOVA_ATTACH
+    while hasattr(handler, '__wrapped__'):
+        handler = handler.__wrapped__
+    monkeypatch.setattr(nova_manager.ComputeManager, 'attach_volume', handler)
+    context = nova_context.get_admin_context()
+    server = objects.Instance(context, uuid=uuids.server, host='c1')
+    manager.attach_volume(context, instance=server, bdm=bdm)
+    assert not destroyed
+
+
 def test_volume_of_a_server_that_has_moved_leaves_the_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -160,24 +229,7 @@ def test_volume_of_a_server_that_has_moved_leaves_the_node(
     monkeypatch.setattr(nova_manager.CONF, 'host', 'c2')
     server = objects.Instance(uuid=uuids.server, host='c1')
     server.refresh = lambda: setattr(server, 'host', 'c2')
-    bdm = objects.BlockDeviceMapping(
-        source_type='volume',
-        destination_type='volume',
-        volume_id='v1',
-        connection_info='{"serial": "v1"}',
-        attachment_id='a1',
-        **dict.fromkeys(
-            (
-                'device_name',
-                'boot_index',
-                'delete_on_termination',
-                'disk_bus',
-                'device_type',
-                'guest_format',
-                'no_device',
-            )
-        ),
-    )
+    bdm = _bdm(uuids.server)
     device = block_device.convert_volume(bdm)
     manager, detached = _manager(monkeypatch), []
     manager.volume_api.attachment_delete = lambda context, attachment: None
