@@ -63,8 +63,9 @@ def _has_no_answer(exc: Exception) -> bool:
 
     The decorator of a refusal puts each error of Nova into another one.
     """
-    is_wrapped = isinstance(exc, oslo_messaging.ExpectedException)
-    return has_no_answer(exc.exc_info[1] if is_wrapped else exc)
+    if isinstance(exc, oslo_messaging.ExpectedException):
+        return has_no_answer(exc.exc_info[1])
+    return has_no_answer(exc)
 
 
 _retried_when_answered = retried(
