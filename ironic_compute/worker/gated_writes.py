@@ -18,7 +18,6 @@ lost its host for good is killed while it waits, so nothing is sent then.
 """
 
 import functools
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -280,7 +279,7 @@ def _after(gate: Gate, send: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def gate_sessions(
-    gate: Gate, neutron: SessionTraffic, repeats: Repeats
+    gate: Gate, neutron: SessionTraffic, repeats: Repeats, clock: Clock
 ) -> None:
     """Make the writes of Nova to Neutron and Cinder wait at the gate.
 
@@ -293,7 +292,7 @@ def gate_sessions(
     session = service_auth.get_service_auth_session('cinder')
     send = as_unavailable(session.request)
     session.request = _retried_for_writes(
-        _after_for_writes(gate, _NotNoted(), send)
+        _after_for_writes(gate, _NotNoted(), send), clock
     )
     session = service_auth.get_service_auth_session('neutron')
     send = as_unavailable(session.request)
@@ -327,7 +326,7 @@ def _after_for_writes(
     return wait_and_send
 
 
-def _retried_for_writes(send: Callable[..., Any]) -> Any:
+def _retried_for_writes(send: Callable[..., Any], clock: Clock) -> Any:
     """Wrap a ``request`` whose writes keystoneauth1 must not repeat itself.
 
     It would do so without the lease, and would have Cinder make a volume twice
@@ -348,7 +347,7 @@ def _retried_for_writes(send: Callable[..., Any]) -> Any:
             except ksa_exceptions.RetriableConnectionFailure as exc:
                 if not left_count or (is_create and not _is_refused(exc)):
                     raise
-            time.sleep(pause_s)
+            clock.sleep(pause_s)
             left_count, pause_s = left_count - 1, 2 * pause_s
 
     return request

@@ -252,7 +252,7 @@ def make_service(
     repeats = RepeatedRequests(
         tenure.clock, CONF.coordination.half_alive_s + TAKE_OVER_S
     )
-    gated_writes.gate_sessions(tenure.gate, neutron, repeats)
+    gated_writes.gate_sessions(tenure.gate, neutron, repeats, tenure.clock)
     refused_requests.log_refusals()
     if nova_utils.concurrency_mode_threading():
         compat.set_build_executor(executors.make_build_executor(CONF))

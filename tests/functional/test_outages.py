@@ -396,7 +396,7 @@ class NeutronRefusesTest(pool.PoolTestCase):
         gate = LeaseGate(clock, math.inf)
         traffic = SessionTraffic(NEUTRON, PathHealth(clock), clock)
         repeats = RepeatedRequests(clock, _WAIT_S)
-        gated_writes.gate_sessions(gate, traffic, repeats)
+        gated_writes.gate_sessions(gate, traffic, repeats, clock)
 
     def _boot_on_network(self) -> Any:
         return self.boot(

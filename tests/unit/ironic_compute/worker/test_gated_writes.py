@@ -5,7 +5,6 @@ import contextlib
 import io
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -318,7 +317,7 @@ def network(
 ) -> Iterator[_Transport]:
     """Nova's sessions with Neutron and Cinder, over a network of the test."""
     service_auth.reset_globals()
-    gate_sessions(gate, noted, RepeatedRequests(clock, 75.0))
+    gate_sessions(gate, noted, RepeatedRequests(clock, 75.0), clock)
     transport = _Transport()
     for group in ('neutron', 'cinder'):
         session = service_auth.get_service_auth_session(group)
@@ -425,24 +424,14 @@ def test_writes_to_cinder_wait(
 
 
 def test_repeated_write_to_cinder_needs_the_lease_again(
-    gate: LeaseGate,
-    clock: ManualClock,
-    network: _Transport,
-    cinder: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    gate: LeaseGate, clock: ManualClock, network: _Transport, cinder: Any
 ) -> None:
     """The lease has lapsed while the worker waited for Cinder."""
-    is_repeating = threading.Event()
-
-    def sleep_until_lapse(seconds: float) -> None:
-        clock.advance(2.0)
-        is_repeating.set()
-
-    monkeypatch.setattr(time, 'sleep', sleep_until_lapse)
-    gate.extend(101.0)
+    gate.extend(100.2)
     network.failures = [requests.ConnectTimeout()]
     with _beside(lambda: cinder.attachments.delete('a')) as ended:
-        assert is_repeating.wait(60.0)
+        while clock.now_s() < 100.2:
+            assert not ended.wait(0.01)
         assert not ended.wait(0.2)
         assert network.arrived == ['DELETE /attachments/a']
         gate.extend(110.0)

@@ -157,7 +157,7 @@ def cloud(clock: ManualClock, health: PathHealth) -> Iterator[_Cloud]:
     service_auth.reset_globals()
     gate = LeaseGate(clock, clock.now_s() + 1e6)
     traffic = SessionTraffic(NEUTRON, health, clock)
-    gate_sessions(gate, traffic, RepeatedRequests(clock, _WAIT_S))
+    gate_sessions(gate, traffic, RepeatedRequests(clock, _WAIT_S), clock)
     services = _Cloud()
     session = service_auth.get_service_auth_session('neutron')
     session.session.mount('http://', services)
