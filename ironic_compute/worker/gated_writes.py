@@ -288,6 +288,7 @@ def gate_sessions(
 
     :param neutron: notes whether the requests to Neutron are answered
     :param repeats: repeats the requests to Neutron; each try waits at the gate
+    :param clock: waits before a write to Cinder is repeated
     """
     session = service_auth.get_service_auth_session('cinder')
     send = as_unavailable(session.request)

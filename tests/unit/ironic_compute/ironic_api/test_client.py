@@ -129,6 +129,31 @@ class _SlowAuth(noauth.NoAuth):
         return 'token'
 
 
+def _say_version_slowly(http, wait):
+    """Have Ironic say its version when ``wait`` has returned."""
+    http.get(
+        f'{URL}/v1',
+        headers={
+            'X-OpenStack-Ironic-API-Minimum-Version': '1.1',
+            'X-OpenStack-Ironic-API-Maximum-Version': '1.95',
+        },
+        json=lambda request, context: wait() or {},
+    )
+
+
+def _gates_at_change(http, gate, client):
+    """Change a node; return whether the gate was open at each request."""
+    is_open = []
+
+    def answer(request, context):
+        is_open.append(gate.is_open())
+        return record()
+
+    http.patch(f'{URL}/v1/nodes/{NODE}', json=answer)
+    client.patch_node(NODE, [])
+    return is_open
+
+
 @pytest.mark.parametrize('is_keystone_slow', [False, True])
 def test_change_is_not_sent_if_the_lease_has_lapsed_before(
     conf, http, is_keystone_slow
@@ -144,14 +169,7 @@ def test_change_is_not_sent_if_the_lease_has_lapsed_before(
     if is_keystone_slow:
         client._session._session.auth = _SlowAuth(lambda: clock.advance(20.0))
     else:
-        http.get(
-            f'{URL}/v1',
-            headers={
-                'X-OpenStack-Ironic-API-Minimum-Version': '1.1',
-                'X-OpenStack-Ironic-API-Maximum-Version': '1.95',
-            },
-            json=lambda request, context: clock.advance(20.0) or {},
-        )
+        _say_version_slowly(http, lambda: clock.advance(20.0))
     with without_waiting(), pytest.raises(errors.GateShut):
         client.patch_node(NODE, [])
     assert 'PATCH' not in [sent.method for sent in http.request_history]
@@ -181,23 +199,10 @@ def test_change_that_has_waited_for_the_lease_is_prepared_again(conf, http):
     clock = ManualClock()
     gate = _GateThatReopens(clock, lambda: client._session.drop_client())
     client = make_client(conf, gate)
-    slow, sent = [20.0, 20.0, 0.0], []
-    http.get(
-        f'{URL}/v1',
-        headers={
-            'X-OpenStack-Ironic-API-Minimum-Version': '1.1',
-            'X-OpenStack-Ironic-API-Maximum-Version': '1.95',
-        },
-        json=lambda request, context: clock.advance(slow.pop(0)) or {},
-    )
+    slow = [20.0, 20.0, 0.0]
+    _say_version_slowly(http, lambda: clock.advance(slow.pop(0)))
 
-    def answer(request, context):
-        sent.append(gate.is_open())
-        return record()
-
-    http.patch(f'{URL}/v1/nodes/{NODE}', json=answer)
-    client.patch_node(NODE, [])
-    assert sent == [True]
+    assert _gates_at_change(http, gate, client) == [True]
 
 
 def test_change_is_not_sent_late_if_all_nodes_are_listed_meanwhile(conf, http):
@@ -206,27 +211,14 @@ def test_change_is_not_sent_late_if_all_nodes_are_listed_meanwhile(conf, http):
     The change had waited for its token only, and was sent when Ironic had
     said its version, after the lease.
     """
-    clock, sent = ManualClock(), []
+    clock = ManualClock()
     gate = LeaseGate(clock, clock.now_s() + 10.0)
     client = make_client(conf, gate)
     client.read_microversion()
     client._session._session.auth = _SlowAuth(client._session.drop_client)
-    http.get(
-        f'{URL}/v1',
-        headers={
-            'X-OpenStack-Ironic-API-Minimum-Version': '1.1',
-            'X-OpenStack-Ironic-API-Maximum-Version': '1.95',
-        },
-        json=lambda request, context: clock.advance(20.0) or {},
-    )
+    _say_version_slowly(http, lambda: clock.advance(20.0))
 
-    def answer(request, context):
-        sent.append(gate.is_open())
-        return record()
-
-    http.patch(f'{URL}/v1/nodes/{NODE}', json=answer)
-    client.patch_node(NODE, [])
-    assert sent == [True]
+    assert _gates_at_change(http, gate, client) == [True]
 
 
 def test_refusal_is_not_repeated(client, http, gate):
