@@ -154,7 +154,9 @@ class Cloud(World):
         node from another host in turn; nor can a host that creates a row just
         after a late write has created it. A host that has found no Service of
         the holder may not know one that was created since. When a node has
-        changed its pool, a host of each pool may create its row.
+        changed its pool, a host of each pool may create its row. If Nova has
+        deleted the Service of the holder, another host may take its nodes that
+        Ironic has no server on: a build that has begun goes on there.
         """
         node, former = record.node, record.host
         if request.late:
@@ -169,6 +171,9 @@ class Cloud(World):
             self.fail(f'{request.sender} takes {node} from {former}')
         if request.host != former:
             self._robbed[node] = former
+        is_orphan = request.host != former and not self._is_known(
+            former, request
+        )
         facts = self.ironic.nodes.get(NodeId(node))
         tenant = None if facts is None else facts.instance_uuid
         for server in self._on(node):
@@ -177,7 +182,8 @@ class Cloud(World):
             # its shelving for anything.
             is_going = server.delete_asked or server.task_state in SHELVING
             is_leaving = is_going and server.has_left
-            is_here = tenant == server.uuid or not (tenant or is_leaving)
+            is_free = is_orphan or is_leaving or tenant is not None
+            is_here = tenant == server.uuid or not is_free
             if server.host == former and is_here:
                 self.fail(f'{request.sender} moves {node}, pinned, to {host}')
 
