@@ -632,20 +632,24 @@ class ComputeWorker(Worker):
         self.report_services(self.services.facts(known))
 
     def _run_recovery(self) -> None:
-        """``RecoveryLoop._keep``."""
+        """``RecoveryLoop._run_round``."""
         served_s = anew_s = self.clock.now_s()
-        lost_s = -math.inf
+        was_served, lost_s = True, -math.inf
         wait_s = self.intervals.first_look_s
         while True:
             self.kernel.sleep(wait_s)
             if self.draining:
                 return
             now_s, wait_s = self.clock.now_s(), self.intervals.upkeep_s
-            if not self.gate.is_open():
-                served_s, wait_s = now_s, self.intervals.first_look_s
-                continue
-            if self._path_health.is_failing(RABBITMQ):
+            is_open = self.gate.is_open()
+            is_served = is_open and not self._path_health.is_failing(RABBITMQ)
+            if not (is_served and was_served):
                 served_s = now_s
+                self._resume.wait_anew()
+            was_served = is_served
+            if not is_open:
+                wait_s = self.intervals.first_look_s
+                continue
             if now_s - anew_s >= self.intervals.recheck_s:
                 anew_s = now_s
                 self._strays.forget_checked()
