@@ -116,8 +116,9 @@ class RecoveryLoop:
         if not is_open:
             return _FIRST_ROUND_S
         is_requested = self._is_requested.is_set()
-        self._is_requested.clear()
         if is_requested or now_s - self._rechecked_at_s >= self._recheck_s:
+            # A request that comes from here on is for the next round.
+            self._is_requested.clear()
             self._rechecked_at_s = now_s
             self._strays.forget_checked()
         self._run_check(self._tasks.check)

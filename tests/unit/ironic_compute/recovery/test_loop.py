@@ -223,3 +223,29 @@ def test_request_waits_for_the_lease() -> None:
     gate.is_open = lambda: True
     recovery_loop._run_round()
     assert called == ['again', 'tasks', 'strays']
+
+
+class _SetLate(threading.Event):
+    """An event that another thread sets right after it was found unset."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        super().__init__()
+        self._act = act
+
+    def is_set(self) -> bool:
+        found = super().is_set()
+        if not found:
+            self._act()
+        return found
+
+
+def test_request_at_the_begin_of_a_round_is_kept() -> None:
+    """The next round makes its checks."""
+    called: list[str] = []
+    gate = types.SimpleNamespace(is_open=lambda: True)
+    recovery_loop = _make(called, gate, ManualClock())
+    recovery_loop._rechecked_at_s = recovery_loop._clock.now_s()
+    recovery_loop._is_requested = _SetLate(lambda: recovery_loop.check_now([]))
+    recovery_loop._run_round()
+    recovery_loop._run_round()
+    assert called.count('again') == 1
