@@ -369,7 +369,9 @@ class NodeFeed:
         """Deliver again what another worker has read, if all of it is known.
 
         As after a read: another thread may have delivered a different state
-        in between (A, B, A).
+        in between (A, B, A). A node is read if the sink still has another
+        state, because the read of that one was sent later. Ironic may have
+        carried it out earlier.
 
         :returns: False if this worker has to read the list itself
         """
@@ -380,7 +382,10 @@ class NodeFeed:
         if None in found:
             return False
         for facts in filter(None, found):
-            self._call_sink(facts.uuid, self._sink.node_changed, facts)
+            node = facts.uuid
+            is_taken = self._call_sink(node, self._sink.node_changed, facts)
+            if is_taken and not self._sink.is_stored(facts):
+                self.request_read(node)
         self._watermark.cover(read.next_since)
         return True
 

@@ -34,6 +34,9 @@ class Sink(Protocol):
     def is_missing(self, node: NodeId) -> bool:
         """Return whether a node of this host waits for a read to find it."""
 
+    def is_stored(self, facts: NodeFacts) -> bool:
+        """Return whether a node is held with these facts, or is not held."""
+
     def mark_present(self, node: NodeId) -> None:
         """Accept that a read of this one node found it in Ironic."""
 

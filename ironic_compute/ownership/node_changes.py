@@ -99,6 +99,16 @@ class NodeChanges:
         is_missing = self._held_nodes.is_missing(node)
         return is_missing or self._unheld.is_awaited(node)
 
+    def is_stored(self, facts: NodeFacts) -> bool:
+        """Return whether a node is held with these facts, or is not held.
+
+        When they changed does not matter.
+        """
+        stored = self._held_nodes.facts(facts.uuid)
+        return stored is None or (
+            listed_fingerprint(stored) == listed_fingerprint(facts)
+        )
+
     def mark_present(self, node: NodeId) -> None:
         """Remove the mark of a missing node: a single read has found it."""
         self._unheld.mark_found(node)

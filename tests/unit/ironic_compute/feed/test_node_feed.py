@@ -132,6 +132,10 @@ class Sink:
         """See feed.Sink."""
         return node in self.gone
 
+    def is_stored(self, facts):
+        """See feed.Sink."""
+        return True
+
     def mark_present(self, node):
         """See feed.Sink."""
         self.gone.discard(node)
