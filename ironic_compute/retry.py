@@ -29,14 +29,17 @@ def retry(
 
     :param is_repeated: whether to repeat the step after an error
     :param log: called with each such error
-    :param limit_s: seconds after which an error is raised in any case
+    :param limit_s: seconds after the first error in which an error is
+        repeated; a step may take longer than that before it fails
     """
-    ends_s = clock.now_s() + limit_s
+    ends_s = math.inf
     while True:
         try:
             return step()
         except Exception as exc:
-            if not is_repeated(exc) or clock.now_s() >= ends_s:
+            now_s = clock.now_s()
+            ends_s = min(ends_s, now_s + limit_s)
+            if not is_repeated(exc) or now_s >= ends_s:
                 raise
             log(exc)
         clock.sleep(pause_s)

@@ -116,7 +116,7 @@ def retried(
     """Repeat a method that takes a context and an Instance; see ``retry``.
 
     :param sentence: the warning, with ``%(server)s`` and ``%(error)s``
-    :param limit_s: seconds after which an error is raised in any case
+    :param limit_s: seconds after the first error in which one is repeated
     """
 
     def decorate(method: Callable[..., _Result]) -> Callable[..., _Result]:

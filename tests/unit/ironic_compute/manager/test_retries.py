@@ -92,6 +92,19 @@ def test_last_error_is_raised_when_the_time_is_over() -> None:
     assert tries_s == [0.0, 2.0, 4.0, 6.0]
 
 
+def test_time_of_a_long_step_before_its_first_error_does_not_count() -> None:
+    """It has waited for a lock, for instance, or switched a machine off."""
+    clock, errors_left = ManualClock(), [_TIMEOUT]
+
+    def act() -> str:
+        clock.advance(1000.0)
+        if errors_left:
+            raise errors_left.pop()
+        return 'done'
+
+    assert retry(act, clock, after(type(_TIMEOUT)), limit_s=600.0) == 'done'
+
+
 def test_any_error_counts_only_while_rabbitmq_keeps_the_message() -> None:
     """Otherwise nobody would begin the request anew if the worker ended."""
     assert not while_kept(ValueError())

@@ -52,6 +52,10 @@ class _Shelving(RepeatedShelving):
     def has_active_node(self, instance: Any) -> bool:
         return self.has_node
 
+    def take(self, duration_s: float) -> bool:
+        self.clock.advance(duration_s)
+        return self.has_node
+
     def finish_shelving(self, context: Any, instance: Any) -> None:
         self.done.append('finished')
         if self.answers:
@@ -237,6 +241,18 @@ def test_shelving_that_fails_in_cinder_ends_after_a_time(
     with pytest.raises(cinder_exceptions.ClientException):
         _shelve(manager, monkeypatch)
     assert manager.clock.now_s() == 1600.0
+
+
+def test_shelving_goes_on_if_cinder_fails_after_a_long_teardown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The machine was switched off, and its node freed, in a half hour."""
+    manager = _Shelving([], has_node=True)
+    manager.answers = [cinder_exceptions.ClientException(500, 'no database')]
+    monkeypatch.setattr(
+        manager, 'has_active_node', lambda _: manager.take(1800.0)
+    )
+    assert _shelve(manager, monkeypatch) == ['shelved', 'finished']
 
 
 def test_shelving_of_a_server_that_is_in_use_again_is_dropped(
