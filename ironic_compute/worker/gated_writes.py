@@ -198,9 +198,10 @@ class GatedConductor(rpcapi.ConductorAPI):
         )
         is_write = is_safe and not method.startswith(_READS)
         left_count = _TRIES_COUNT - 1 if is_safe else 0
-        ends_s = self._clock.now_s() + (_AWAY_LIMIT_S if is_write else 0.0)
+        left_s = _AWAY_LIMIT_S if is_write else 0.0
         while True:
             self._wait(name, method)
+            begun_s = self._clock.now_s()
             try:
                 return self._traffic.call(lambda: _send_or_fail(send))
             except oslo_messaging.MessagingTimeout:
@@ -208,9 +209,11 @@ class GatedConductor(rpcapi.ConductorAPI):
                     raise
                 left_count -= 1
             except oslo_messaging.MessagingException as exc:
-                is_over = self._clock.now_s() >= ends_s
-                if is_over or not _is_away(exc):
+                # Neither a lapse of the lease nor a lost answer counts.
+                left_s -= self._clock.now_s() - begun_s
+                if left_s <= 0.0 or not _is_away(exc):
                     raise
+                left_s -= _AWAY_PAUSE_S
                 self._clock.sleep(_AWAY_PAUSE_S)
 
     def _wait(self, name: str, method: str) -> None:

@@ -168,6 +168,46 @@ def test_save_waits_for_a_broker_that_refuses_it(
         _save(None, monkeypatch, away_s=100.0, away=refusal)
 
 
+class _WaitsBefore(_Conductor):
+    """nova-conductor, whose database is away when a save is sent at last.
+
+    :param lapsed_s: seconds for which the save waits for the lease
+    :param silent_s: seconds after which its first answer counts as lost
+    """
+
+    def __init__(self, lapsed_s: float, silent_s: float) -> None:
+        waited_s = lapsed_s + silent_s
+        super().__init__(None, int(silent_s > 0.0), waited_s + 30.0)
+        self._lapsed_s, self._silent_s = lapsed_s, silent_s
+        self._gate: Any = self
+
+    def wait(self) -> None:
+        self._clock.sleep(self._lapsed_s)
+        self._lapsed_s = 0.0
+
+    def call(self, context: Any, method: str, **arguments: Any) -> Any:
+        try:
+            return super().call(context, method, **arguments)
+        except oslo_messaging.MessagingTimeout:
+            self._clock.sleep(self._silent_s)
+            raise
+
+
+@pytest.mark.parametrize(('lapsed_s', 'silent_s'), [(300.0, 0.0), (0.0, 60.0)])
+def test_save_that_has_waited_waits_for_the_database_as_well(
+    lapsed_s: float, silent_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that fails takes the backend and the database with it."""
+    objects.register_all()
+    conductor = _WaitsBefore(lapsed_s, silent_s)
+    monkeypatch.setattr(objects_base.NovaObject, 'indirection_api', conductor)
+    instance = objects.Instance(nova_context.get_admin_context(), uuid=_UUID)
+    instance.obj_reset_changes()
+    instance.task_state = None
+    instance.save(expected_task_state=[task_states.REBOOT_STARTED_HARD])
+    assert not instance.obj_get_changes()
+
+
 def test_save_fails_if_the_database_stays_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
