@@ -180,7 +180,8 @@ class NodeWaiter:
         """Call ``act`` and return its result; call it again after an error.
 
         Blocks for at most ``[ironic] api_max_retries`` times
-        ``api_retry_interval`` seconds, plus the time of the last call.
+        ``api_retry_interval`` seconds, plus the time of the first and the last
+        call: the first one may wait for the lease.
 
         :param act: by default, a read, or a change that may be sent twice or
             that first checks whether it is done already
@@ -195,13 +196,15 @@ class NodeWaiter:
         interval_s = first_s = float(CONF.ironic.api_retry_interval)
         max_count = int(CONF.ironic.api_max_retries)
         budget_s = min(first_s * max_count, longest_s)
-        deadline_s = self.clock.now_s() + budget_s
+        deadline_s = self.clock.now_s() + longest_s
         retries_count = 0
         while True:
             try:
                 return act()
             except errors.IronicComputeError as exc:
-                is_late = self.clock.now_s() + interval_s > deadline_s
+                now_s = self.clock.now_s()
+                deadline_s = min(deadline_s, now_s + budget_s)
+                is_late = now_s + interval_s > deadline_s
                 is_last = is_late if budget_s else retries_count >= max_count
                 if is_last or not isinstance(exc, on):
                     raise

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Retries of requests, and reads of a node, by the driver."""
 
+import contextlib
+import math
+
 import pytest
 
 from ironic_compute import errors
@@ -27,6 +30,22 @@ def test_request_is_repeated_after_errors_that_can_pass():
     waiter = fake.bench().driver._waiter
     act = _failing(errors.NodeLocked('409'), errors.IronicUnavailable('503'))
     assert waiter.retry(act) == 'done'
+
+
+@pytest.mark.parametrize('longest_s', [math.inf, 5.0])
+def test_time_for_which_a_change_waits_for_the_lease_does_not_count(longest_s):
+    """Except for a caller that can go on without the answer."""
+    bench = fake.bench()
+    fail = _failing(errors.IronicUnavailable('503'))
+
+    def act():
+        bench.clock.advance(300.0)
+        return fail()
+
+    waiter, is_bounded = bench.driver._waiter, longest_s < math.inf
+    expected = pytest.raises(errors.IronicUnavailable)
+    with expected if is_bounded else contextlib.nullcontext():
+        assert waiter.retry(act, longest_s=longest_s) == 'done'
 
 
 def test_request_that_must_not_be_sent_twice_is_not_repeated():
