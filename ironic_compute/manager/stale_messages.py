@@ -243,10 +243,30 @@ class DropsStaleMessages(nova_manager.ComputeManager):
         """
         if not refresh(instance, self.clock):
             return False
-        is_change = self._is_state_valid_for_power_update_event(
+        is_change = super()._is_state_valid_for_power_update_event(
             instance, target
         )
         return not is_change or self._has_power_state(instance, target)
+
+    def _is_state_valid_for_power_update_event(
+        self, instance: Any, target: str
+    ) -> bool:
+        """Return whether an event still holds, now that Nova has the lock.
+
+        While the event waited for it, a reboot may have switched a machine on
+        again that was off. If Ironic does not answer, it holds: it did before.
+        """
+        is_there = refresh(instance, self.clock)
+        if not is_there or not super()._is_state_valid_for_power_update_event(
+            instance, target
+        ):
+            return False
+        try:
+            return self._has_power_state(instance, target)
+        except Exception as exc:
+            if not errors.is_ironic_away(exc):
+                raise
+            return True
 
     def _has_power_state(self, instance: Any, target: str) -> bool:
         """Read from Ironic whether a server is on or off, as an event says."""

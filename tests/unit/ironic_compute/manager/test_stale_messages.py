@@ -292,6 +292,45 @@ def test_power_event_that_comes_during_the_one_before_is_saved(
 
 
 @pytest.mark.parametrize(
+    ('answers', 'is_saved'),
+    [
+        ([power_state.SHUTDOWN, power_state.RUNNING], False),
+        ([power_state.SHUTDOWN, power_state.SHUTDOWN], True),
+        ([power_state.SHUTDOWN], True),
+    ],
+)
+def test_power_event_that_waits_for_a_reboot_is_not_saved(
+    answers: list[int], is_saved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left STOPPED, the machine would be switched off by Nova's power sync.
+
+    It is saved if Ironic goes away meanwhile.
+    """
+    saved: list[str] = []
+
+    def update(self: Any, context: Any, server: Any, target: str) -> None:
+        # As Nova does when it has the lock of the server.
+        if self._is_state_valid_for_power_update_event(server, target):
+            saved.append(target)
+
+    def read(instance: Any, use_cache: bool) -> types.SimpleNamespace:
+        with nova_errors.as_nova_errors(
+            instance, nova_exception.VirtDriverNotReady
+        ):
+            if not answers:
+                raise errors.IronicNotReached('Ironic is away')
+        return types.SimpleNamespace(state=answers.pop(0))
+
+    monkeypatch.setattr(nova_manager.ComputeManager, 'power_update', update)
+    manager: Any = object.__new__(DropsStaleMessages)
+    manager.clock = ManualClock()
+    manager.driver = types.SimpleNamespace(get_info=read)
+    row = {'vm_state': vm_states.ACTIVE, 'power_state': power_state.RUNNING}
+    manager.power_update(None, _Powered(uuid='s1', row=row), 'POWER_OFF')
+    assert saved == ['POWER_OFF'] * is_saved
+
+
+@pytest.mark.parametrize(
     ('later', 'is_saved'), [(vm_states.STOPPED, True), (None, False)]
 )
 def test_power_event_waits_until_ironic_answers(
