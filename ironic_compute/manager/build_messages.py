@@ -7,7 +7,8 @@ build is then undone, and the server is built on the same node. If the server
 has lost its allocation meanwhile, the scheduler chooses another node. If
 another node is allocated to it by now, the build is sent to that node's host.
 All this is undone before the build is sent anywhere else: another host would
-take it for a build that this host is at.
+take it for a build that this host is at. A build that has released its node
+has no host, so whoever holds its allocated node undoes it.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """
@@ -163,15 +164,18 @@ class BuildMessages(stale_messages.DropsStaleMessages):
     def must_undo_build(
         self, instance: Any, filter_properties: Mapping[str, Any] | None
     ) -> bool:
-        """Return whether an earlier worker may have begun a build here.
+        """Return whether an earlier worker has begun a build here.
 
-        Blocks for one RPC, but not for a build that comes for the first time.
+        A build that has released its node may be one of the node's present
+        holder, which is still at it, so its message is sent there. Blocks for
+        one RPC, but not for a build that comes for the first time.
         """
         is_kept = delivery.current() is not None
         if not is_kept or not _may_repeat(filter_properties):
             return False
         is_there = stale_messages.refresh(instance, self.clock)
-        return is_there and self._is_interrupted(instance)
+        is_here = instance.host == self.host
+        return is_there and is_here and self._is_interrupted(instance)
 
     def _is_interrupted(self, instance: Any) -> bool:
         """Return whether a worker has started a build here and has ended.
@@ -246,6 +250,8 @@ class BuildMessages(stale_messages.DropsStaleMessages):
         if is_begun:
             if message is None or not self._is_interrupted(instance):
                 return False
+            if self._forward_to_other(context, instance, request):
+                return False
             networks = request['requested_networks']
             if not self.undo_interrupted_build(context, instance, networks):
                 return False
@@ -282,6 +288,23 @@ class BuildMessages(stale_messages.DropsStaleMessages):
     @retried_in_cinder
     def _list_renewed_volumes(self, context: Any, instance: Any) -> Any:
         return self.compute_task_api.renew_volumes(context, instance.uuid)
+
+    def _forward_to_other(
+        self, context: Any, instance: Any, request: Mapping[str, Any]
+    ) -> bool:
+        """Forward a build without a host that has another node by now.
+
+        An earlier worker of this host has sent it there, and has ended just
+        then. The other host may be at the end of it, and is about to send it
+        on: undone here, it would lose the ports and node of the next host.
+        """
+        if instance.host is not None:
+            return False
+        nodes = self.list_allocated_nodes(context, instance.uuid)
+        if not nodes or request['node'] in nodes:
+            return False
+        self.forward_to_node(context, instance, request, nodes[0])
+        return True
 
     def _has_allocation(
         self, instance: Any, request: Mapping[str, Any]

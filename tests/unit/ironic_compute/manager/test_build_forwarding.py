@@ -324,7 +324,8 @@ def _server(vm_state: str, host: str | None, task: str | None) -> Any:
     ('host', 'task', 'is_redelivered', 'is_begun'),
     [
         ('c1', task_states.SPAWNING, True, True),
-        (None, task_states.SPAWNING, True, True),
+        # The message may have been sent on, and the holder may be at it.
+        (None, task_states.SPAWNING, True, False),
         (None, task_states.SCHEDULING, True, False),
         ('c2', task_states.SPAWNING, True, False),
         ('c1', task_states.DELETING, True, False),

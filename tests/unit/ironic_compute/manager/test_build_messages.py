@@ -126,9 +126,9 @@ class _Redelivered(_HoldsEachNode):
         return not self._is_taken_over
 
     def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
-        answer = self._answers.pop(0)
+        answer = self._answers[0]
         if isinstance(answer, Exception):
-            raise answer
+            raise self._answers.pop(0)
         return [NodeId(node) for node in answer]
 
     def forward_to_node(
@@ -406,7 +406,7 @@ def test_build_waits_until_placement_answers(
     manager = _Redelivered()
     manager._answers.insert(0, OSError('Placement is away'))
     assert _build_again(manager, UNBUILT, monkeypatch) == ['s1']
-    assert not manager._answers
+    assert manager._answers == [('n1',)]
 
 
 def test_failed_build_frees_its_allocation_before_its_message_is_done(

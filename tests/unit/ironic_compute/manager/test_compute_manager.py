@@ -13,12 +13,14 @@ import pytest
 from keystoneauth1 import exceptions as ksa_exceptions
 from nova.compute import manager as nova_manager
 
+from ironic_compute.delivery import Delivery
 from ironic_compute.driver.cancellations import Cancellations
 from ironic_compute.gate import LeaseGate
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.paths.repeated_requests import RepeatedRequests
 from ironic_compute.recovery.in_progress import InProgress
 from ironic_compute.waiting_threads import WaitingThreads
+from resource_tracker.node import NodeId
 from tests.fakes.clock import ManualClock
 
 from ..driver import fake
@@ -259,6 +261,54 @@ def test_only_a_deploy_of_the_node_that_nova_knows_is_continued(
     assert manager.undo_interrupted_build(None, server, None) is is_undone
     assert (bench.ironic.names() == ['deleted']) is is_undone
     assert (manager.did == ['ports deleted']) is is_undone
+
+
+class _WithOtherNode(_Undoes):
+    """A manager whose build has been sent on to another node, of host c2.
+
+    While Neutron is slow, c2 gives its node up as well, and c3 gets it.
+    """
+
+    def list_allocated_nodes(self, context: Any, server: str) -> list[Any]:
+        return [NodeId('n2')]
+
+    def forward_to_node(self, context: Any, *args: Any) -> None:
+        self.did.append(f'sent to {args[-1]}')
+
+    def _cleanup_allocated_networks(self, *args: Any) -> None:
+        super()._cleanup_allocated_networks(*args)
+        self._components.client.change(
+            fake.NODE, instance_uuid=fake.SERVER, provision_state='active'
+        )
+
+    def renew_volumes(self, *args: Any) -> None:
+        """Return no volumes."""
+
+
+def test_build_that_another_host_is_about_to_send_on_is_not_torn_down() -> (
+    None
+):
+    """Its message comes again, as its worker ended just after it was sent on.
+
+    The worker took the build for one of its own, and deleted the ports and
+    the server on the third host, which was deployed by then.
+    """
+    bench = fake.bench()
+    server = fake.unsaved_server(
+        vm_state='building', task_state='spawning', host=None, node=None
+    )
+    manager: Any = _WithOtherNode(bench)
+    manager.host, manager.compute_task_api = 'c1', manager
+    request = {
+        'context': None,
+        'requested_networks': None,
+        'node': 'n1',
+        'filter_properties': {},
+    }
+    with Delivery(lambda: None, is_redelivered=True).handled():
+        assert not manager._must_build(None, server, request)
+    assert manager.did == ['sent to n2']
+    assert not bench.ironic.names()
 
 
 def test_port_is_not_attached_after_the_caller_has_given_up(
