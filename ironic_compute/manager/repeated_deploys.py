@@ -27,6 +27,7 @@ from ironic_compute import delivery, errors
 from ironic_compute.manager import stale_messages
 from ironic_compute.manager.build_messages import BuildMessages
 from ironic_compute.manager.failed_unshelves import is_shelved
+from ironic_compute.manager.forwarding import is_forwarded
 from ironic_compute.manager.retries import after, retried, while_kept
 from ironic_compute.manager.unsupported import rebuild_request
 from ironic_compute.nodes import records
@@ -53,13 +54,16 @@ class RepeatedDeploys(BuildMessages):
     _components: Components
 
     def must_undo_unshelve(self, instance: Any) -> bool:
-        """Return whether an earlier worker may have begun an unshelve here.
+        """Return whether an earlier worker has begun an unshelve here.
 
-        Blocks for one RPC, but not for a message that comes first.
+        One without a host may be at work where its message was sent on to, so
+        this one is sent there, too. Blocks for one RPC, but not for a message
+        that comes first.
         """
         return (
             _is_redelivered()
             and stale_messages.refresh(instance, self.clock)
+            and instance.host == self.host
             and self._is_begun_unshelve(instance)
         )
 
@@ -142,7 +146,13 @@ class RepeatedDeploys(BuildMessages):
         Its delete, or the end of its unshelve as a lost one, has come before
         nova-scheduler's allocation.
         """
-        self._prepare(context, instance, self._restart_unshelve, node)
+        self._prepare(
+            context,
+            instance,
+            self._restart_unshelve,
+            node,
+            is_sent_on=is_forwarded(filter_properties),
+        )
         is_there = stale_messages.refresh(instance, self.clock)
         if not is_there or _is_ended(instance, self.host):
             self.reportclient.delete_allocation_for_instance(
@@ -179,6 +189,8 @@ class RepeatedDeploys(BuildMessages):
         instance: Any,
         restart: Callable[[Any, Any, Any], None],
         wanted: Any,
+        *,
+        is_sent_on: bool = False,
     ) -> None:
         """Put a server back whose request an earlier worker has begun.
 
@@ -186,9 +198,12 @@ class RepeatedDeploys(BuildMessages):
         the record stays as it is, and it would end the request.
 
         :param wanted: the image or the node that the message names
+        :param is_sent_on: whether another host has forwarded the message,
+            which may have been delivered to that one before
         """
+        may_repeat = is_sent_on or _is_redelivered()
         with self.in_progress.with_message(instance.uuid):
-            self._put_back(context, instance, restart, wanted)
+            self._put_back(context, instance, restart, wanted, may_repeat)
 
     @retried(
         'The request for server %(server)s cannot be begun anew yet: '
@@ -201,15 +216,16 @@ class RepeatedDeploys(BuildMessages):
         instance: Any,
         restart: Callable[[Any, Any, Any], None],
         wanted: Any,
+        may_repeat: bool,
     ) -> None:
-        """Put the server back if the message was delivered before.
+        """Put the server back if the message may have been delivered before.
 
         Blocks until that is found out, and while another thread works on the
         server: most often it serves another message that RabbitMQ delivered
         again at the same time, an acknowledged one whose acknowledgement was
         lost. Without the wait this message would count as stale.
         """
-        if stale_messages.refresh(instance, self.clock) and _is_redelivered():
+        if stale_messages.refresh(instance, self.clock) and may_repeat:
             with self.in_progress.alone(instance.uuid):
                 if stale_messages.refresh(instance, self.clock):
                     restart(context, instance, wanted)

@@ -13,6 +13,7 @@ from nova.compute import task_states, vm_states
 
 from ironic_compute import errors
 from ironic_compute.delivery import Delivery
+from ironic_compute.manager.forwarding import HOPS
 from ironic_compute.manager.repeated_deploys import RepeatedDeploys
 from ironic_compute.nodes import records
 from ironic_compute.recovery.in_progress import InProgress
@@ -265,7 +266,11 @@ def test_restart_waits_until_the_services_answer() -> None:
 
 
 def _unshelve(
-    manager: _Manager, *, is_redelivered: bool = True, **fields: Any
+    manager: _Manager,
+    *,
+    is_redelivered: bool = True,
+    hops_count: int = 0,
+    **fields: Any,
 ) -> list[str]:
     server = _rebuilding(
         vm_state=vm_states.SHELVED_OFFLOADED,
@@ -273,7 +278,9 @@ def _unshelve(
     )
     vars(server).update(fields)
     with Delivery(lambda: None, is_redelivered).handled():
-        manager.unshelve_instance(None, server, None, {}, 'n1', None, [])
+        manager.unshelve_instance(
+            None, server, None, {HOPS: hops_count}, 'n1', None, []
+        )
     return manager.done
 
 
@@ -281,6 +288,28 @@ def _unshelve(
 def test_redelivered_unshelve_begins_anew(host: str | None) -> None:
     """Its worker ended before or after the claim."""
     assert _unshelve(_Manager(), host=host) == ['undone', 'served unshelving']
+
+
+def test_unshelve_that_its_former_holder_had_begun_begins_anew() -> None:
+    """It has sent the message on, which RabbitMQ had delivered to it again."""
+    sent_on: Any = {'is_redelivered': False, 'hops_count': 1, 'host': None}
+    assert _unshelve(_Manager(), **sent_on) == ['undone', 'served unshelving']
+
+
+def test_unshelve_that_was_sent_on_twice_waits_for_the_first_one() -> None:
+    """The first one is at work before its claim, so the server has no host."""
+    manager, done = _Manager(), []
+    sent_on: Any = {'is_redelivered': False, 'hops_count': 1, 'host': None}
+    thread = threading.Thread(
+        target=lambda: done.extend(_unshelve(manager, **sent_on))
+    )
+    with manager.in_progress.shared('s1'):
+        thread.start()
+        thread.join(0.1)
+        assert thread.is_alive()
+        assert not manager.done
+    thread.join(60.0)
+    assert done == ['undone', 'served unshelving']
 
 
 def test_redelivered_unshelve_that_ironic_has_begun_is_left_alone() -> None:
