@@ -95,30 +95,38 @@ class Network:
         self, node: NodeId, vif: str, longest_s: float
     ) -> None:
         """Attach a VIF, or detach it again if its port cannot be bound."""
-        is_unbound = False
+        may_be_unbound = False
 
         def attach() -> None:
-            nonlocal is_unbound
-            if is_unbound:
+            nonlocal may_be_unbound
+            if may_be_unbound:
                 # Ironic would take another request for one that is done.
-                self._client.detach_vif(node, vif)
-                is_unbound = False
+                self._undo_attach(node, vif)
+                may_be_unbound = False
             try:
                 self._client.attach_vif(node, vif)
             except errors.IronicComputeError as exc:
-                is_unbound = _is_failure(exc)
-                if vif not in self._client.list_vifs(node):
-                    is_unbound = False
-                    raise
-                if is_unbound:
+                may_be_unbound = _is_failure(exc)
+                if may_be_unbound or vif not in self._client.list_vifs(node):
                     raise
 
         try:
             self._waiter.retry(attach, longest_s=longest_s)
         except errors.IronicComputeError:
-            if is_unbound:
-                self._detach_vif(node, vif)
+            if may_be_unbound:
+                self._waiter.retry(lambda: self._undo_attach(node, vif))
             raise
+
+    def _undo_attach(self, node: NodeId, vif: str) -> None:
+        """Detach a VIF, which Ironic may just be attaching.
+
+        :raises errors.NodeLocked: it may do so; its list may lack the VIF yet
+        """
+        try:
+            self._client.detach_vif(node, vif)
+        except errors.IronicRefused:
+            if vif in self._client.list_vifs(node):
+                raise
 
     def _detach_vif(self, node: NodeId, vif: str) -> None:
         def detach() -> None:

@@ -107,3 +107,89 @@ def test_port_whose_answer_was_lost_is_attached():
     bench.ironic.attach_vif = attach
     bench.driver.attach_interface(None, fake.server(), None, fake.network()[0])
     assert bench.ironic.attached[fake.NODE] == [fake.VIF]
+
+
+class _LateAttach:
+    """An Ironic whose answer to the first request is lost.
+
+    It saves the VIF a second after the request, and then works on for some
+    time to bind the port; it keeps the node locked meanwhile.
+
+    :param binds: whether the first request binds the port
+    """
+
+    def __init__(self, bench: Any, works_s: float, *, binds: bool) -> None:
+        self._ironic, self._clock = bench.ironic, bench.clock
+        self._send = bench.ironic.attach_vif
+        self._works_s, self._binds = works_s, binds
+        self._sent_s: float | None = None
+        self._is_at_work = False
+        self.bound: list[str] = []
+        bench.ironic.attach_vif = self._attach_vif
+        self._detach = bench.ironic.detach_vif
+        bench.ironic.detach_vif = self._detach_vif
+        bench.ironic.list_vifs = self.list_vifs
+
+    def list_vifs(self, node: str) -> list[str]:
+        """Return the VIFs that Ironic has saved by now."""
+        if self._is_at_work:
+            self._work(node, self._clock.now_s() - (self._sent_s or 0.0))
+        return list(self._ironic.attached[node])
+
+    def _work(self, node: str, worked_s: float) -> None:
+        if worked_s >= 1.0 and not self._ironic.attached[node]:
+            self._send(node, fake.VIF)
+        if worked_s >= self._works_s:
+            self._is_at_work = False
+            self.bound += [fake.VIF] if self._binds else []
+
+    def _attach_vif(self, node: str, vif: str) -> None:
+        if self._sent_s is None:
+            self._sent_s, self._is_at_work = self._clock.now_s(), True
+            raise errors.IronicUnavailable('the connection was reset')
+        if vif in self.list_vifs(node):
+            return  # As the client does if Ironic answers 409.
+        self._refuse_if_locked()
+        self._send(node, vif)
+        self.bound.append(vif)
+
+    def _detach_vif(self, node: str, vif: str) -> None:
+        self.list_vifs(node)
+        self._refuse_if_locked()
+        self._detach(node, vif)
+        self.bound.clear()
+
+    def _refuse_if_locked(self) -> None:
+        if self._is_at_work:
+            raise errors.NodeLocked('Ironic binds the port')
+
+
+@pytest.mark.parametrize('binds', [True, False])
+def test_port_that_ironic_attaches_after_its_answer_was_lost_is_bound(
+    *, binds: bool
+) -> None:
+    """The first look came too early, and the next request was taken for done.
+
+    Neutron refused the binding, and the user was told that all is well.
+    """
+    bench = fake.bench_with_server()
+    ironic = _LateAttach(bench, 5.0, binds=binds)
+    server, vif = fake.server(), fake.network()[0]
+    bench.driver.attach_interface(None, server, None, vif)
+    bench.clock.sleep(5.0)
+    assert ironic.list_vifs(fake.NODE) == ironic.bound == [fake.VIF]
+
+
+@pytest.mark.parametrize('binds', [True, False])
+def test_port_that_ironic_attaches_after_nova_api_has_given_up_is_detached(
+    *, binds: bool
+) -> None:
+    """The user was told that the port is not attached, and a card had it."""
+    bench = fake.bench_with_server()
+    ironic = _LateAttach(bench, 40.0, binds=binds)
+    with pytest.raises(nova_exception.VirtualInterfacePlugException):
+        bench.driver.attach_interface(
+            None, fake.server(), None, fake.network()[0]
+        )
+    bench.clock.sleep(40.0)
+    assert ironic.list_vifs(fake.NODE) == ironic.bound == []
