@@ -257,3 +257,27 @@ class NodeWaiter:
         except errors.IronicComputeError:
             return None
         return evaluate(facts)
+
+
+def wait_until_shown(
+    waiter: NodeWaiter,
+    node: NodeId,
+    evaluate: Callable[[NodeFacts], Result | None],
+    timeout_s: float,
+    **options: Any,
+) -> Result:
+    """Wait as ``NodeWaiter.wait_until``; read the node once more at the end.
+
+    Blocks for at most the time of ``NodeWaiter.retry`` longer.
+
+    :raises errors.IronicUnavailable: Ironic is away, so whether the node has
+        changed is not known; whoever waits for Ironic begins anew
+    :raises errors.WaitTimeout: Ironic shows that it has not changed
+    """
+    try:
+        return waiter.wait_until(node, evaluate, timeout_s, **options)
+    except errors.WaitTimeout:
+        result = evaluate(waiter.read_node(node))
+        if result is None:
+            raise
+        return result

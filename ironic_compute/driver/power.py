@@ -16,7 +16,7 @@ from oslo_log import log as logging
 
 from ironic_compute import errors
 from ironic_compute.driver import nova_errors
-from ironic_compute.driver.node_waiter import NodeWaiter
+from ironic_compute.driver.node_waiter import NodeWaiter, wait_until_shown
 from ironic_compute.ironic_api import rights
 from ironic_compute.ironic_api.states import PowerState, ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
@@ -132,8 +132,12 @@ class Power:
         request = _Request(self._waiter, before, target, soft, timeout_s)
         request.send()
         self._waiter.try_read_node(node)
-        facts = self._waiter.wait_until(
-            node, facts_when_idle, _TIMEOUT_S + (timeout_s or 0), _REFRESH_S
+        facts = wait_until_shown(
+            self._waiter,
+            node,
+            facts_when_idle,
+            _TIMEOUT_S + (timeout_s or 0),
+            refresh_s=_REFRESH_S,
         )
         # A failed reboot can leave the machine on, so the power state alone
         # does not show success.

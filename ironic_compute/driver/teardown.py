@@ -7,22 +7,19 @@ removed the server from the node; Ironic then cleans the node on its own.
 """
 
 import enum
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from oslo_log import log as logging
 
 from ironic_compute import errors
 from ironic_compute.driver import instance_info
 from ironic_compute.driver.network import Network
-from ironic_compute.driver.node_waiter import NodeWaiter
+from ironic_compute.driver.node_waiter import NodeWaiter, wait_until_shown
 from ironic_compute.driver.volumes import Volumes
 from ironic_compute.ironic_api.states import Meaning, ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
-
-_Result = TypeVar('_Result')
 
 # Within this time Ironic has powered the machine off and removed its networks,
 # or has reported a failure.
@@ -207,7 +204,7 @@ class Teardown:
         elif state.meaning not in _NEVER_DEPLOYED:
             self._tear_down(node, instance_uuid)
         elif state in _BUSY:
-            self._wait_until(node, _is_not_busy)
+            wait_until_shown(self._waiter, node, _is_not_busy, _TIMEOUT_S)
             self._free(node, instance_uuid, self._waiter.read_node(node))
         else:
             try:
@@ -221,8 +218,12 @@ class Teardown:
         targets = self._volumes.list_targets(node)
         was_on_hold = self._request_until_accepted(node, instance_uuid)
         fresh = self._waiter.try_read_node(node)
-        facts = self._wait_until(
-            node, lambda facts: _facts_when_ended(facts, instance_uuid), fresh
+        facts = wait_until_shown(
+            self._waiter,
+            node,
+            lambda facts: _facts_when_ended(facts, instance_uuid),
+            _TIMEOUT_S,
+            fresh=fresh,
         )
         if _has_instance(facts, instance_uuid) and _is_error(facts):
             raise errors.TeardownFailed(
@@ -237,28 +238,6 @@ class Teardown:
             {'server': instance_uuid, 'node': node},
         )
 
-    def _wait_until(
-        self,
-        node: NodeId,
-        evaluate: Callable[[NodeFacts], _Result | None],
-        fresh: NodeFacts | None = None,
-    ) -> _Result:
-        """Wait for a change of a node; see ``NodeWaiter.wait_until``.
-
-        :raises errors.IronicUnavailable: Ironic is away, so whether the node
-            has changed is not known; whoever waits for Ironic begins anew
-        :raises errors.WaitTimeout: Ironic shows that it has not changed
-        """
-        try:
-            return self._waiter.wait_until(
-                node, evaluate, _TIMEOUT_S, fresh=fresh
-            )
-        except errors.WaitTimeout:
-            result = evaluate(self._waiter.read_node_once(node))
-            if result is None:
-                raise
-            return result
-
     def _request_until_accepted(
         self, node: NodeId, instance_uuid: str
     ) -> bool:
@@ -271,7 +250,7 @@ class Teardown:
             if answer is _Answer.ACCEPTED:
                 return was_on_hold
             was_on_hold = was_on_hold or answer is _Answer.ABORTED
-            self._wait_until(node, _is_not_busy)
+            wait_until_shown(self._waiter, node, _is_not_busy, _TIMEOUT_S)
 
     def _undeploy_after_abort(self, node: NodeId) -> None:
         """Request the cleaning of a node that is left in "deploy failed".

@@ -6,9 +6,10 @@ from nova import exception as nova_exception
 
 from ironic_compute import errors
 from ironic_compute.driver.power import facts_when_idle
+from ironic_compute.retry import retry
 from resource_tracker.node import NodeFacts, NodeId
 
-from . import fake
+from . import fake, timed
 from .faulty import FAULTS, FaultyIronic
 
 
@@ -135,3 +136,30 @@ def test_lock_that_ironic_hides_does_not_make_a_node_busy(lock, is_idle):
     """Without a right, Ironic shows a text for a lock and for none."""
     facts = NodeFacts(NodeId('n1'), reservation=lock)
     assert (facts_when_idle(facts) is facts) is is_idle
+
+
+@pytest.mark.parametrize('timeout_s', [0, 60])
+def test_power_off_outlasts_an_outage_that_is_longer_than_its_wait(
+    timeout_s: int,
+) -> None:
+    """The machine was off, and a soft delete was forgotten."""
+    bench = timed.bench(instance_uuid=fake.SERVER, provision_state='active')
+    ironic, clock = bench.ironic, bench.clock
+    ironic.change(fake.NODE, power_state='power on')
+    send = ironic.set_power_state
+
+    def begin(node: str, target: str, **options: object) -> None:
+        send(node, target, **options)
+        off = {'power_state': 'power off', 'target_power_state': None}
+        ironic.change(node, target_power_state=off['power_state'])
+        ironic.change_after(30.0, **off)
+
+    ironic.set_power_state = begin
+    timed.break_after_change(bench, 2400.0)
+    retry(
+        lambda: bench.driver.power_off(fake.server(), timeout=timeout_s),
+        clock,
+        errors.is_ironic_away,  # As of a soft delete, and of a shelving.
+    )
+    assert ironic.nodes[fake.NODE].power_state == 'power off'
+    assert len(ironic.names()) == 1

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from ironic_compute import errors
 from ironic_compute.nodes.node_cache import NodeCache
 from resource_tracker.node import NodeFacts, NodeId
 from tests.fakes import ironic_machine
@@ -108,3 +109,21 @@ def bench(**node: Any) -> TimedBench:
     feed: Any = fake.FakeFeed(ironic, node_cache)
     made.driver.set_up(ironic, node_cache, feed, clock)  # type: ignore[arg-type]
     return TimedBench(ironic, made.driver, node_cache, clock)
+
+
+def break_after_change(bench: TimedBench, seconds: float) -> None:
+    """Let Ironic answer no read for some time after the first change."""
+    ironic, clock, began_s = bench.ironic, bench.clock, list[float]()
+
+    def unless_away(read: Callable[[str], Any]) -> Any:
+        def answer(name: str) -> Any:
+            if ironic.calls and not began_s:
+                began_s.append(clock.now_s())
+            if began_s and clock.now_s() - began_s[0] < seconds:
+                raise errors.IronicNotReached('connection refused')
+            return read(name)
+
+        return answer
+
+    for name in ('read_node', 'read_node_of_instance'):
+        setattr(ironic, name, unless_away(getattr(ironic, name)))
