@@ -251,26 +251,37 @@ class HalfAliveWatch:
     def _may_return(
         self, cause: Cause, states: PathStates, view: View, now_s: float
     ) -> bool:
-        # Without a report of the path that has failed, nothing is known.
-        is_known = cause.path in states
-        failing_count = len(failing(states, now_s))
         works = cause.path in working(states) and not self._could_others_serve(
             states, view, now_s
         )
         self._works_since_s = _since(works, self._works_since_s, now_s)
-        # An agent that restarts will serve again; a member may be missing in
-        # one list.
         is_needed = not any(
-            m.boot != self._boot
-            and m.state is not MemberState.LEAVING
-            and not m.is_half_alive
-            and not (is_known and len(m.failing_paths) > failing_count)
-            for m in view.members
+            self._serves_as_well(member, cause, states, now_s)
+            for member in view.members
         )
         self._needed_since_s = _since(is_needed, self._needed_since_s, now_s)
         return _has_lasted(
             self._works_since_s, self.return_wait_s, now_s
         ) or _has_lasted(self._needed_since_s, self._after_s, now_s)
+
+    def _serves_as_well(
+        self, member: Member, cause: Cause, states: PathStates, now_s: float
+    ) -> bool:
+        """Return whether another agent serves no worse than this one would.
+
+        An agent that restarts will serve again; a member may be missing in
+        one list. An agent whose workers keep dying serves no host.
+        """
+        if member.boot == self._boot or member.is_half_alive:
+            return False
+        if member.state is MemberState.LEAVING:
+            return False
+        if not (member.wants_home or member.working_paths):
+            return False
+        # Without a report of the path that has failed, nothing is known.
+        is_known = cause.path in states
+        failing_count = len(failing(states, now_s))
+        return not (is_known and len(member.failing_paths) > failing_count)
 
 
 def _since(holds: bool, since_s: float | None, now_s: float) -> float | None:

@@ -214,7 +214,10 @@ class PathChecks:
             facts.fit_since_s, bool(mine) and not is_sick
         )
         if not any(
-            m.boot != facts.boot and not m.failing_paths for m in serving
+            m.boot != facts.boot
+            and not m.failing_paths
+            and (m.wants_home or m.working_paths)
+            for m in serving
         ):
             facts.needed_s = self._now_s
 

@@ -409,6 +409,25 @@ def test_host_of_a_half_alive_agent_moves_once_and_comes_back_once(
     assert set(two.workers.live) == {C2}
 
 
+def test_half_alive_agent_serves_if_the_workers_of_the_other_keep_dying(
+    world: World,
+) -> None:
+    """Its hosts are better served without one service than not at all."""
+    run(world, 60)
+    one, two = world.machines
+    _observe(world, one, works=False)
+    run(world, 20)
+    _observe(world, two, works=True)
+    run(world, 20)
+    assert set(one.workers.live) == {NO_HOST}
+    for _ in range(120):
+        for host in [h for h, w in two.workers.live.items() if w.serving]:
+            two.workers.crash(host)
+        _observe(world, one, works=False)
+        run(world, 1)
+    assert C1 in one.workers.live
+
+
 def test_no_host_moves_in_an_outage_for_all(world: World) -> None:
     """No agent can prove that the service answers."""
     run(world, 60)

@@ -314,6 +314,7 @@ def test_each_relapse_within_an_hour_doubles_the_wait(
         pytest.param((), id='nobody'),
         pytest.param((changed(WELL, state=MemberState.LEAVING),), id='leaves'),
         pytest.param((changed(WELL, is_half_alive=True),), id='half alive'),
+        pytest.param((changed(WELL, wants_home=False),), id='keeps dying'),
     ],
 )
 def test_agent_that_is_alone_serves_as_well_as_it_can(
@@ -348,6 +349,16 @@ def test_agent_that_restarts_will_serve_again(
 ) -> None:
     """Hosts would come here and go back at once."""
     other = changed(WELL, state=MemberState.RESTARTING)
+    update(half_alive, FAILS, View((ME, other)), 200.0)
+    update(half_alive, FAILS, View((ME, other)), 260.0)
+    assert half_alive.is_half_alive
+
+
+def test_agent_whose_home_worker_alone_keeps_dying_serves_others(
+    half_alive: HalfAliveWatch,
+) -> None:
+    """It has other workers, which reach the services."""
+    other = changed(WELL, wants_home=False, working_paths=(RABBITMQ,))
     update(half_alive, FAILS, View((ME, other)), 200.0)
     update(half_alive, FAILS, View((ME, other)), 260.0)
     assert half_alive.is_half_alive
