@@ -43,30 +43,20 @@ from ironic_compute.journal.moves import (
 from ironic_compute.nodes.compute_nodes import ComputeNodes
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.pins import Pin, set_pin
-from ironic_compute.nodes.records import (
-    MOVE_ACTION,
-    clear_new_mark,
-)
+from ironic_compute.nodes.records import clear_new_mark
 from ironic_compute.ownership.drain_order import read_order
 from ironic_compute.ownership.movability import (
     Found,
     why_node_stays,
     why_not_movable,
 )
-from ironic_compute.ownership.zone_change import (
-    change_zone,
-    restore_zone,
-)
+from ironic_compute.ownership.server_history import note_move
+from ironic_compute.ownership.zone_change import change_zone, restore_zone
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
-
-# The name of the event in the history of a server. It is shown to the server's
-# user like the name of its action, so neither names a host. The event has the
-# former host in a field of its own, which only administrators see.
-_EVENT = 'ironic_compute_leave_host'
 
 _REBALANCE = Cause(Reason.REBALANCE)
 
@@ -405,6 +395,8 @@ class Evictor:
                 expected_task_state=[None],
             )
         except nova_exception.InstanceUpdateConflict as exc:
+            if self._is_saved(found):
+                return
             raise _Overtaken(
                 f'A user has just requested something for server '
                 f'{instance.uuid}; try again when it has ended'
@@ -420,6 +412,19 @@ class Evictor:
                 f'Nova did not say whether server {instance.uuid} has been '
                 f'moved: {exc}'
             ) from exc
+
+    def _is_saved(self, found: Found) -> bool:
+        """Read whether a save was carried out although it was refused.
+
+        It is sent again if its answer is lost. By then the user of the server
+        may have requested something of the new host.
+
+        :raises Refused: Nova does not answer
+        """
+        server = found.instance.uuid
+        self._recheck(found.node, server)
+        current = answered(lambda: _read_instance(server))
+        return current is not None and current.host == found.target
 
     def _write_row(
         self, row: Any, target: Host, service_id: int, terms: Terms
@@ -437,7 +442,7 @@ class Evictor:
         """
         try:
             self._notify_given(target, [node])
-            _write_action(server, self._held_nodes.host)
+            note_move(server, self._held_nodes.host)
             former = self._client.read_fields(node, ['instance_info'])
             if (former.get('instance_info') or {}).get('nova_host_id'):
                 patch = {
@@ -488,12 +493,3 @@ def _not_pinned(node: NodeId, server: str, target: Host) -> NotPinned:
         f'it, but may not be pinned, because Nova did not say that its record '
         f'was written; run the command again in a minute'
     )
-
-
-def _write_action(server: str, former: Host) -> None:
-    context = nova_context.get_admin_context()
-    start = objects.InstanceAction.action_start
-    start(context, server, MOVE_ACTION, want_result=False)
-    event = objects.InstanceActionEvent
-    event.event_start(context, server, _EVENT, want_result=False, host=former)
-    event.event_finish(context, server, _EVENT, want_result=False)

@@ -100,6 +100,12 @@ class Desk:
         self.writes.append('server')
         return act(types.SimpleNamespace(late=False, host=C1, way_s=0.0))
 
+    def save_first(self, **fields: str) -> None:
+        """Save the new host without an answer; the user goes on then."""
+        self.server.host = C2
+        for name, value in fields.items():
+            setattr(self.server, name, value)
+
     def repeat(self, send: Callable[[], Any]) -> Any:
         """Send a request, which has an answer at once."""
         return send()

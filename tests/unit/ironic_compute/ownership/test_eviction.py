@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from nova import objects
 from nova.compute import task_states, vm_states
 
 from hashring.ring import Host
@@ -250,6 +251,42 @@ def test_request_between_read_and_write_wins(desk: Desk) -> None:
     with pytest.raises(Refused, match='just requested something'):
         desk.evictor.evict(desk.node, C2)
     _assert_nothing_moved(desk)
+
+
+@pytest.mark.parametrize(
+    'fields',
+    [
+        {'task_state': 'rebooting'},
+        {'task_state': task_states.DELETING},
+        {'vm_state': vm_states.STOPPED},
+    ],
+)
+def test_request_after_a_save_without_an_answer_undoes_no_move(
+    desk: Desk, fields: dict[str, str]
+) -> None:
+    """The second save is refused, and the first one was carried out."""
+    desk.before_save = lambda: desk.save_first(**fields)
+    assert desk.evictor.evict(desk.node, C2) == S1
+    assert (desk.server.host, desk.holder) == (C2, C2)
+    assert desk.told == [(C2, [desk.node])]
+
+
+def test_refused_save_is_checked_again_if_nova_is_silent(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been carried out before."""
+
+    def lose(*args: Any, **kwargs: Any) -> None:
+        raise Unreachable('no answer')
+
+    def save_and_leave() -> None:
+        desk.save_first(task_state='rebooting')
+        monkeypatch.setattr(objects.Instance, 'get_by_uuid', lose)
+
+    desk.before_save = save_and_leave
+    with pytest.raises(Refused, match='did not answer'):
+        desk.evictor.evict(desk.node, C2)
+    assert desk.rechecked == [(desk.node, S1)]
 
 
 def test_delete_between_read_and_write_wins(desk: Desk) -> None:

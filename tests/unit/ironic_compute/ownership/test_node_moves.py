@@ -451,6 +451,17 @@ def test_server_that_a_user_needs_keeps_its_zone(desk: MovesDesk) -> None:
     assert changed == [(S1, C2), (S1, C1)]
 
 
+def test_zone_of_a_server_that_has_moved_is_not_restored(
+    desk: MovesDesk,
+) -> None:
+    """The first save had no answer; a request made Nova refuse the second."""
+    _separate_zones(desk)
+    changed = _let_zones_change(desk)
+    desk.before_save = lambda: desk.save_first(task_state='rebooting')
+    assert _move(desk, desk.node, C2) == MoveResult('c1', S1)
+    assert changed == [(S1, C2)]
+
+
 def test_zone_that_cannot_be_restored_is_in_the_log(
     desk: MovesDesk, caplog: pytest.LogCaptureFixture
 ) -> None:

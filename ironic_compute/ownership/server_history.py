@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's history of a server: that it was moved with its node."""
+
+from nova import context as nova_context
+from nova import objects
+
+from hashring.ring import Host
+from ironic_compute.nodes.records import MOVE_ACTION
+
+# The name of the event in the history of a server. It is shown to the server's
+# user like the name of its action, so neither names a host. The event has the
+# former host in a field of its own, which only administrators see.
+_EVENT = 'ironic_compute_leave_host'
+
+
+def note_move(server: str, former: Host) -> None:
+    """Write that a server has left a host; sends casts to nova-conductor."""
+    context = nova_context.get_admin_context()
+    start = objects.InstanceAction.action_start
+    start(context, server, MOVE_ACTION, want_result=False)
+    event = objects.InstanceActionEvent
+    event.event_start(context, server, _EVENT, want_result=False, host=former)
+    event.event_finish(context, server, _EVENT, want_result=False)
