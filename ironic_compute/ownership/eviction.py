@@ -50,8 +50,12 @@ from ironic_compute.ownership.movability import (
     why_node_stays,
     why_not_movable,
 )
-from ironic_compute.ownership.server_history import note_move
-from ironic_compute.ownership.zone_change import change_zone, restore_zone
+from ironic_compute.ownership.server_history import note_host, note_move
+from ironic_compute.ownership.zone_change import (
+    change_or_restore,
+    change_zone,
+    restore_zone,
+)
 from ironic_compute.pool.services import ServiceDirectory
 from ironic_compute.pool.view import PoolView
 from resource_tracker.node import NodeFacts, NodeId
@@ -257,7 +261,10 @@ class Evictor:
             # Again: the answers may have taken minutes.
             self.check_takes_nodes(target, terms.other_pool)
             if terms.changes_zone:
-                answered(lambda: self._change_zone(found.instance, target))
+                change = self._change_zone
+                answered(
+                    lambda: change_or_restore(change, found.instance, target)
+                )
             try:
                 self._write_instance(found)
             except _Overtaken:
@@ -443,13 +450,7 @@ class Evictor:
         try:
             self._notify_given(target, [node])
             note_move(server, self._held_nodes.host)
-            former = self._client.read_fields(node, ['instance_info'])
-            if (former.get('instance_info') or {}).get('nova_host_id'):
-                patch = {
-                    'path': '/instance_info/nova_host_id',
-                    'value': target,
-                }
-                self._client.patch_node(node, [{'op': 'add', **patch}])
+            note_host(self._client, node, target)
         except Exception as exc:
             LOG.info(
                 'Server %(server)s has moved, which could not be told '

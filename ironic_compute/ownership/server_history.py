@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's history of a server: that it was moved with its node."""
+"""What only people read of a moved server: Nova's history, Ironic's field."""
 
 from nova import context as nova_context
 from nova import objects
 
 from hashring.ring import Host
+from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.nodes.records import MOVE_ACTION
+from resource_tracker.node import NodeId
 
 # The name of the event in the history of a server. It is shown to the server's
 # user like the name of its action, so neither names a host. The event has the
@@ -21,3 +23,11 @@ def note_move(server: str, former: Host) -> None:
     event = objects.InstanceActionEvent
     event.event_start(context, server, _EVENT, want_result=False, host=former)
     event.event_finish(context, server, _EVENT, want_result=False)
+
+
+def note_host(client: IronicClient, node: NodeId, host: Host) -> None:
+    """Write a server's new host to its node in Ironic, if one is there."""
+    former = client.read_fields(node, ['instance_info'])
+    if (former.get('instance_info') or {}).get('nova_host_id'):
+        patch = {'path': '/instance_info/nova_host_id', 'value': host}
+        client.patch_node(node, [{'op': 'add', **patch}])

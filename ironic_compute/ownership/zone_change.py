@@ -21,12 +21,17 @@ from ironic_compute.pool.host_aggregates import read_zone
 LOG = logging.getLogger(__name__)
 
 
+class SpecUnclear(Exception):
+    """Nova did not say whether a request spec has its new zone."""
+
+
 def change_zone(instance: Any, target: Host) -> None:
     """Set the zone of a server to that of a host; blocks for three RPCs.
 
     The request spec is saved, and the Instance is not. If the move ends before
     its first write, the next one sets the zones anew.
 
+    :raises SpecUnclear: the request spec was sent, and there is no answer
     :raises Exception: Nova does not answer, or its conductor has no API
         database
     """
@@ -39,8 +44,29 @@ def change_zone(instance: Any, target: Host) -> None:
         spec = None
     if spec is not None and spec.availability_zone not in (None, zone):
         spec.availability_zone = zone
-        spec.save()
+        try:
+            spec.save()
+        except Exception as exc:
+            raise SpecUnclear(str(exc)) from exc
     instance.availability_zone = zone
+
+
+def change_or_restore(
+    change: Callable[[Any, Host], None], instance: Any, target: Host
+) -> None:
+    """Set the zone of a server that is moved now to that of its new host.
+
+    If it is not known whether that was done, the server has its former zone
+    again. The Instance has its former host still.
+
+    :param change: :func:`change_zone`
+    :raises Exception: what ``change`` or its save has raised
+    """
+    try:
+        change(instance, target)
+    except SpecUnclear as exc:
+        restore_zone(change, instance, instance.host)
+        raise (exc.__cause__ or exc) from None
 
 
 def restore_zone(
