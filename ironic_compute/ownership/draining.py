@@ -53,6 +53,7 @@ class Draining:
 
     :param retirement: ends the host, if it is to be retired
     :param services_changed: has the Service records read again soon
+    :param why_not_pushed: returns why no free node is pushed at present
     """
 
     _held_nodes: HeldNodes
@@ -65,10 +66,14 @@ class Draining:
     _retirement: Retirement
     _settle_s: float
     _services_changed: Callable[[], None]
+    _why_not_pushed: Callable[[], str | None] = lambda: None
 
     def __attrs_post_init__(self) -> None:
         self._planner = MovePlanner(
-            self._held_nodes, self._compute_nodes, self._evictor
+            self._held_nodes,
+            self._compute_nodes,
+            self._evictor,
+            self._why_not_pushed,
         )
         self._limit = MinuteLimit(self._clock)
         # Held while an order is changed, and while the host is ended.

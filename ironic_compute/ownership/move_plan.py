@@ -6,7 +6,7 @@ differ in the ring: that of a drain lacks the host.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -40,11 +40,15 @@ class PlannedMove:
 
 @attrs.define(eq=False, repr=False, slots=False)
 class MovePlanner:
-    """Plans the moves of one host's nodes; any thread may call."""
+    """Plans the moves of one host's nodes; any thread may call.
+
+    :param why_not_pushed: returns why no free node is moved at present
+    """
 
     _held_nodes: HeldNodes
     _compute_nodes: ComputeNodes
     _evictor: Evictor
+    _why_not_pushed: Callable[[], str | None] = lambda: None
 
     def plan_moves(self, ring: Ring, terms: Terms) -> list[PlannedMove]:
         """Return a move of each held node that another host should hold.
@@ -115,9 +119,7 @@ class MovePlanner:
         if self._held_nodes.is_unread(node):
             why_not = f'Node {node} has not been read from Ironic yet'
         elif server is None:
-            is_free = self._held_nodes.is_pushable(node)
-            built_on = f'Node {node} is being built on'
-            why_not = None if is_free else self._why_gone(node) or built_on
+            why_not = self._why_free_stays(node)
         else:
             why_not = (
                 refused[target]
@@ -128,6 +130,11 @@ class MovePlanner:
                 or why_node_stays
             )
         return PlannedMove(node, server, target, why_not)
+
+    def _why_free_stays(self, node: NodeId) -> str | None:
+        if self._held_nodes.is_pushable(node):
+            return self._why_not_pushed()
+        return self._why_gone(node) or f'Node {node} is being built on'
 
     def _why_gone(self, node: NodeId) -> str | None:
         if not self._held_nodes.is_missing(node):

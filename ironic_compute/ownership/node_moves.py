@@ -286,14 +286,18 @@ def make_node_moves(
     find_asker: FindAsker,
     settle_s: float,
     clock: Clock,
+    why_not_pushed: Callable[[], str | None] = lambda: None,
 ) -> NodeMoves:
-    """Make what carries out an operator's requests about single nodes."""
+    """Make what carries out an operator's requests about single nodes.
+
+    :param why_not_pushed: returns why no free node is pushed at present
+    """
     return NodeMoves(
         held_nodes,
         pool,
         evictor,
         Pinning(held_nodes, compute_nodes, client, gate, evictor),
-        MovePlanner(held_nodes, compute_nodes, evictor),
+        MovePlanner(held_nodes, compute_nodes, evictor, why_not_pushed),
         find_asker,
         settle_s,
         RebalanceOrders(clock),

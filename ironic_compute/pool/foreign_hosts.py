@@ -41,8 +41,8 @@ class Answer(enum.Enum):
 class ForeignHosts:
     """The foreign hosts, found in the rows of the pool's nodes.
 
-    Any thread may call ``note_holder``, ``want_node`` and ``gives_nodes``,
-    which do not block; one thread calls the other methods.
+    Any thread may call ``note_holder``, ``want_node``, ``gives_nodes`` and
+    ``why_not_pushed``, which do not block; one thread calls the other methods.
 
     :param is_ironic_compute: reads from a host whether ironic-compute serves
         it; None if it does not answer
@@ -63,6 +63,8 @@ class ForeignHosts:
         # Never cleared: a host that once gave nodes can do so again.
         self._giving: set[Host] = set()
         self._logged: set[tuple[Host, str]] = set()
+        # Those that were up in the last round.
+        self._stock: tuple[Host, ...] = ()
 
     def clear(self) -> None:
         """Forget all hosts, because the rows of all nodes are read again."""
@@ -123,7 +125,19 @@ class ForeignHosts:
             self._is_ours = {h: a for h, a in answers if a is not None}
         holding = sorted(self._example.items())
         stock = [host for host, node in holding if self._is_stock(host, node)]
+        self._stock = tuple(stock)
         return bool(stock)
+
+    def why_not_pushed(self) -> str | None:
+        """Return why no free node was pushed in the last round, or None."""
+        stock = self._stock
+        if not stock:
+            return None
+        return (
+            f'A nova-compute outside of this pool serves host {stock[0]}, '
+            f'which holds nodes of this pool; no free node goes to another '
+            f'host while it runs'
+        )
 
     def _is_stock(self, host: Host, node: NodeId) -> bool:
         if host in self._pool.known:

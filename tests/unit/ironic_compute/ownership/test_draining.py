@@ -22,6 +22,7 @@ from ironic_compute.ownership.draining import Draining
 from ironic_compute.ownership.move_plan import PlannedMove
 from ironic_compute.ownership.retirement import Retirement
 from resource_tracker.node import NodeId
+from tests.simulation.nova import ServiceRecord
 from tests.unit.ironic_compute.ownership.moving import C1, C2, S1, Desk
 
 
@@ -78,6 +79,7 @@ class Drained(Desk):
             retirement,
             settle_s=5.0,
             services_changed=lambda: self.changes.append('read again'),
+            why_not_pushed=self.one.foreign.why_not_pushed,
         )
 
     def order_without_answer(self) -> None:
@@ -415,6 +417,35 @@ def test_plan_says_what_ironic_has_against_a_move(
     desk.order()
     desk.draining.run_round()
     assert not desk.moved()
+
+
+def test_plan_says_that_a_stock_nova_compute_holds_nodes_here(
+    desk: Drained,
+) -> None:
+    """The drain waits for as long as that runs; servers move all the same."""
+    cloud, stock = desk.cloud, Host('stock')
+    record = ServiceRecord(cloud.nova.new_id(), stock, mapped=True)
+    cloud.nova.services[stock] = record
+    row = cloud.nova.live_row(desk.other_nodes()[0])
+    assert row is not None
+    row.host = stock
+    cloud.stock.add(stock)
+    cloud.settle()
+    desk.order()
+    for _ in range(3):
+        desk.one.rebalancer.run_round()
+        desk.draining.run_round()
+    assert desk.moved() == [S1]
+    free = desk.other_nodes()
+    plan = desk.draining.plan()
+    assert [move.node for move in plan] == free
+    for move in plan:
+        assert 'nova-compute outside of this pool' in (move.why_not or '')
+        assert 'host stock' in (move.why_not or '')
+    record.reported_s = -1000.0
+    desk.one.services.read_records()
+    desk.one.rebalancer.run_round()
+    assert not desk.draining.plan()
 
 
 def test_plan_says_that_no_host_may_take_a_server(desk: Drained) -> None:

@@ -44,6 +44,7 @@ class MovesDesk(Desk):
             lambda node, host: self.askers.get((node, host)),
             SETTLE_S,
             self.cloud.clock,
+            self.one.foreign.why_not_pushed,
         )
 
     def move(
