@@ -136,9 +136,7 @@ class NewNodes:
         """
         was_waiting = self._unheld.facts(node) is not None
         read_at = self._held_nodes.version()
-        row = self._compute_nodes.list_by_nodes([node]).get(
-            node
-        ) or self._compute_nodes.read_by_name(node)
+        row = self._read_row(node)
         if row is None or row.host != self._held_nodes.host:
             return
         self._held_nodes.add_node(row, None, read_at)
@@ -153,6 +151,10 @@ class NewNodes:
         elif was_waiting:
             # It may have been marked missing during the read of the row.
             self._request_read(node)
+
+    def _read_row(self, node: NodeId) -> Any | None:
+        found = self._compute_nodes.list_by_nodes([node]).get(node)
+        return found or self._compute_nodes.read_by_name(node)
 
     def place_nodes(self) -> None:
         """Read the rows that are due; create, take or leave each node.
@@ -405,13 +407,11 @@ class NewNodes:
             read_ago_s = self._clock.now_s() - asked_at_s
             return self._is_wanted(facts.uuid) and read_ago_s <= _ROWS_VALID_S
 
-        is_taken = not self._services.read_exists(
-            former
-        ) and self._compute_nodes.take_row(
-            row, self._held_nodes.host, service_id, is_wanted
-        )
-        if is_taken:
-            self._hold(row, facts, read_at)
+        orphan = self._read_orphan(facts.uuid, former)
+        if orphan is not None and self._compute_nodes.take_row(
+            orphan, self._held_nodes.host, service_id, is_wanted
+        ):
+            self._hold(orphan, facts, read_at)
             self._moves.add(
                 Kind.TAKE,
                 Cause(Reason.HOST_DELETED),
@@ -428,3 +428,14 @@ class NewNodes:
         else:
             # The row is read again when the ring changes, or after 10 s.
             self._unheld.set_unplaced(facts)
+
+    def _read_orphan(self, node: NodeId, former: Host) -> Any | None:
+        """Read the row of an orphan again; None if it is one no longer.
+
+        The rows of a pass may have been read minutes ago, and another host
+        may have taken the node since.
+        """
+        if self._services.read_exists(former):
+            return None
+        row = self._read_row(node)
+        return row if row is not None and row.host == former else None

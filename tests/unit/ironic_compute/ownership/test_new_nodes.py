@@ -203,6 +203,37 @@ def test_orphan_is_taken_after_a_long_wait_at_the_gate(
     assert cloud.nova.rows[orphan].host == C1
 
 
+def test_orphan_that_another_host_has_taken_during_a_pass_is_left(
+    cloud: Cloud,
+) -> None:
+    """That host may have built a server on the node meanwhile."""
+    one, two, gone = cloud.hosts[C1], cloud.add('c2'), Host('c9')
+    cloud.show('c1', 'c2')
+    ring = one.pool.ring_status().ring
+    orphans = [n for n in sorted(cloud.nodes) if ring.target(n) == C1][:2]
+    for node in orphans:
+        cloud.nova.create_row(
+            SentRequest('c9', 'c9', late=False), node, gone, 9
+        )
+    read_exists = one.services.read_exists
+
+    def wait_for_answer(host: Host) -> bool:
+        """Let an operator disable host c1 for a moment meanwhile."""
+        one.services.read_exists = read_exists
+        answer = bool(read_exists(host))
+        cloud.show('c2')
+        two.new_nodes.reset_from_list({n: cloud.nodes[n] for n in orphans})
+        cloud.rounds(two, 20)
+        cloud.show('c1', 'c2')
+        return answer
+
+    one.services.read_exists = wait_for_answer
+    one.new_nodes.reset_from_list({n: cloud.nodes[n] for n in orphans})
+    one.rebalancer.run_round()
+    assert [cloud.nova.rows[node].host for node in orphans] == [C2, C2]
+    assert [cloud.holders()[node] for node in orphans] == [[C2], [C2]]
+
+
 def test_rows_created_by_another_host_during_a_pass_are_not_taken(
     cloud: Cloud,
 ) -> None:
