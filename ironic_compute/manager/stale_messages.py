@@ -254,7 +254,9 @@ class DropsStaleMessages(nova_manager.ComputeManager):
         """Return whether an event still holds, now that Nova has the lock.
 
         While the event waited for it, a reboot may have switched a machine on
-        again that was off. If Ironic does not answer, it holds: it did before.
+        again that was off. If Ironic does not say so, it holds: it did before.
+        After an error Nova would clear the task of the server, which may be
+        that of a request that has just come.
         """
         is_there = refresh(instance, self.clock)
         if not is_there or not super()._is_state_valid_for_power_update_event(
@@ -264,8 +266,7 @@ class DropsStaleMessages(nova_manager.ComputeManager):
         try:
             return self._has_power_state(instance, target)
         except Exception as exc:
-            if not errors.is_ironic_away(exc):
-                raise
+            LOG.debug('%(error)s', {'error': exc})
             return True
 
     def _has_power_state(self, instance: Any, target: str) -> bool:

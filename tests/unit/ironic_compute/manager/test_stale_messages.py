@@ -330,6 +330,45 @@ def test_power_event_that_waits_for_a_reboot_is_not_saved(
     assert saved == ['POWER_OFF'] * is_saved
 
 
+def test_power_event_that_ironic_fails_at_takes_no_task_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova clears the task of the server if an error ends the event.
+
+    Here it is that of a stop which came meanwhile: its message was dropped.
+    """
+    row = {'vm_state': vm_states.ACTIVE, 'power_state': power_state.RUNNING}
+    tasks: list[str | None] = [None]
+    answers = [power_state.SHUTDOWN]
+
+    @nova_manager.reverts_task_state
+    def update(self: Any, context: Any, instance: Any, target: str) -> None:
+        if self._is_state_valid_for_power_update_event(instance, target):
+            raise nova_exception.UnexpectedTaskStateError(
+                instance_uuid='s1', expected=[None], actual=tasks
+            )
+
+    def read(instance: Any, use_cache: bool) -> types.SimpleNamespace:
+        with nova_errors.as_nova_errors(
+            instance, nova_exception.VirtDriverNotReady
+        ):
+            if not answers:
+                tasks.append(task_states.POWERING_OFF)
+                raise errors.IronicUnavailable('it has failed', 500)
+        return types.SimpleNamespace(state=answers.pop(0))
+
+    monkeypatch.setattr(nova_manager.ComputeManager, 'power_update', update)
+    manager: Any = object.__new__(DropsStaleMessages)
+    manager.clock = ManualClock()
+    manager.driver = types.SimpleNamespace(get_info=read)
+    manager._instance_update = lambda context, instance, task_state: (
+        tasks.append(task_state)
+    )
+    with pytest.raises(nova_exception.UnexpectedTaskStateError):
+        manager.power_update(None, _Powered(uuid='s1', row=row), 'POWER_OFF')
+    assert tasks == [None, task_states.POWERING_OFF]
+
+
 @pytest.mark.parametrize(
     ('later', 'is_saved'), [(vm_states.STOPPED, True), (None, False)]
 )
