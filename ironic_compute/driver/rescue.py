@@ -15,7 +15,7 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute import errors
-from ironic_compute.driver.node_waiter import NodeWaiter
+from ironic_compute.driver.node_waiter import NodeWaiter, wait_until_shown
 from ironic_compute.ironic_api.states import ProvisionState
 from ironic_compute.retry import retry
 from resource_tracker.node import NodeFacts, NodeId
@@ -107,11 +107,14 @@ class Rescue:
             )
             self._outlast(instance, request.send)
         self._waiter.try_read_node(facts.uuid)
-        facts = self._waiter.wait_until(
+        wait = functools.partial(
+            wait_until_shown,
+            self._waiter,
             facts.uuid,
             lambda facts: _facts_when_ended(facts, wanted, instance.uuid),
             _TIMEOUT_S,
         )
+        facts = self._outlast(instance, wait)
         if not _has_mode(facts, wanted, instance.uuid):
             # Ironic has no error if an operator has ended it.
             reason = f': {facts.last_error}' if facts.last_error else ''

@@ -122,6 +122,16 @@ def test_rescue_ends_when_an_operator_ends_it_in_ironic(now):
     assert bench.clock.now_s() - begun_s < 600
 
 
+@pytest.mark.parametrize(('change', 'state'), _CHANGES)
+def test_rescue_outlasts_an_outage_that_is_longer_than_its_wait(change, state):
+    """The server went to ERROR, although Ironic had done it."""
+    bench = _bench(state)
+    timed.break_after_change(bench, 5400.0)
+    change(bench)
+    assert len(bench.ironic.begun) == 1
+    assert bench.clock.now_s() >= 5400.0
+
+
 class _Killed(BaseException):
     """The end of a worker."""
 
