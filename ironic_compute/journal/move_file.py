@@ -112,7 +112,8 @@ class MoveFile:
         try:
             self._append(_line(move))
         except OSError as exc:
-            self._close()
+            with contextlib.suppress(OSError):
+                self._close()
             # It is the same disk or folder each time.
             level = logging.DEBUG if self._has_failed else logging.WARNING
             self._has_failed = True
@@ -161,9 +162,10 @@ class MoveFile:
         os.replace(self._path, self._path.with_suffix(_OLDER))
 
     def _close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        # A close that fails, as on a network disk, has closed the file, too.
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
 
 
 def _count_lines(fd: int) -> int:

@@ -153,6 +153,38 @@ def test_full_disk_is_a_warning_once(
     assert len(numbers) < 10
 
 
+def _fail_to_close(patch: pytest.MonkeyPatch) -> None:
+    """Close each file, but with an error, as NFS may."""
+    close = os.close
+
+    def close_and_fail(fd: int) -> None:
+        close(fd)
+        raise OSError(errno.EDQUOT, 'Disk quota exceeded')
+
+    patch.setattr(os, 'close', close_and_fail)
+
+
+@pytest.mark.parametrize('free', [250, 10_000])
+def test_close_that_fails_is_a_warning_once(
+    path: pathlib.Path, caplog: pytest.LogCaptureFixture, free: int
+) -> None:
+    """A network disk may tell only then that a write has failed."""
+    file = MoveFile(path, entries_max=2)
+    with pytest.MonkeyPatch.context() as patch:
+        _FullDisk(patch, free)
+        _fail_to_close(patch)
+        for number in range(5):
+            file.add(move(number))
+            file.write_pending()
+    assert [r.levelname for r in caplog.records] == ['WARNING']
+    assert 'Could not write a move to' in caplog.text
+    for number in (5, 6):
+        file.add(move(number))
+        file.write_pending()
+    numbers = [m.at_s for m in read_moves(path.parent, ALL)]
+    assert numbers[:2] == [6, 5]
+
+
 def test_folder_that_cannot_be_written_is_a_warning_once(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
