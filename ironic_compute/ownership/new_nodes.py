@@ -116,7 +116,6 @@ class NewNodes:
 
         :param nodes: the list of all nodes of the pool that an audit has read
         """
-        self._foreign.clear()
         self._unheld.reset_from_list(nodes, _HeldNow(self._held_nodes))
 
     def check_listed(self, names: Set[NodeId]) -> None:
@@ -125,7 +124,6 @@ class NewNodes:
         :param names: the list of all nodes of the pool that another worker has
             read, while no node waited here
         """
-        self._foreign.clear()
         self._unheld.check_listed(names, _HeldNow(self._held_nodes))
 
     def hold_if_ours(self, node: NodeId) -> None:
@@ -163,6 +161,10 @@ class NewNodes:
         """
         now_s = self._clock.now_s()
         due = self._unheld.take_due(self._pool.ring_status(), now_s)
+        if self._unheld.is_first_pass():
+            # Not when the list comes: it may be amid a round, which would
+            # know of no foreign host then.
+            self._foreign.clear()
         if due:
             self._place_all(due)
             self._foreign.send_requests()

@@ -50,6 +50,9 @@ class UnheldNodes:
         # and whose facts are not known here.
         self._unread: set[NodeId] = set()
         self._to_find_by_name: set[NodeId] = set()
+        # No pass has begun since a list has made all rows due.
+        self._is_reset = False
+        self._is_first_pass = False
         self._lock = threading.Lock()
 
     # Called by the feed, by the audit and for messages of other hosts
@@ -112,29 +115,35 @@ class UnheldNodes:
             self._due = {**given, **listed_due}
             self._listed = set(listed_due)
             self._unread = set()
+            self._is_reset = True
             # A node may have been held when it was given, and be gone now.
             self._arriving &= self._awaited | self._due.keys() | self._placing
 
     def is_settled(self) -> bool:
         """Return whether no node waits, except those of other hosts."""
         with self._lock:
-            return not (
-                self._due
-                or self._placing
-                or self._unplaced
-                or self._of_foreign
-                or self._awaited
-                or self._arriving
-            )
+            return self._is_settled()
+
+    def _is_settled(self) -> bool:
+        return not (
+            self._due
+            or self._placing
+            or self._unplaced
+            or self._of_foreign
+            or self._awaited
+            or self._arriving
+        )
 
     def check_listed(
         self, names: Set[NodeId], held: Container[NodeId]
     ) -> None:
         """Make the rows of nodes due that another worker has listed.
 
-        Nothing waits: see ``is_settled``.
+        Nothing waited before the list was read: see ``is_settled``. If a node
+        waits by now, its row may not be read again in the next pass.
         """
         with self._lock:
+            self._is_reset |= self._is_settled()
             self._listed = {node for node in names if node not in held}
             self._of_pool &= self._listed
             self._unread = set(self._listed)
@@ -191,7 +200,12 @@ class UnheldNodes:
             due, self._due = self._due, {}
             self._placing = set(due)
             self._given.clear()
+            self._is_first_pass, self._is_reset = self._is_reset, False
             return due
+
+    def is_first_pass(self) -> bool:
+        """Return whether a list made all rows due just before this pass."""
+        return self._is_first_pass
 
     def take_unread(self) -> set[NodeId]:
         """Return the nodes of a told list whose rows are due."""

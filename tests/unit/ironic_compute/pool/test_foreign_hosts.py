@@ -191,6 +191,49 @@ def test_stock_nova_compute_that_takes_a_held_node_stops_pushes() -> None:
     assert cloud.moved == []
 
 
+def test_audit_amid_a_round_hides_no_stock_nova_compute() -> None:
+    """Its list comes when the rows of this round have been read."""
+    cloud = _cloud(STOCK)
+    one = cloud.hosts[C1]
+    place = one.new_nodes.place_nodes
+
+    def place_and_audit() -> None:
+        place()
+        one.audit()
+
+    one.new_nodes.place_nodes = place_and_audit  # type: ignore[method-assign]
+    cloud.show('c2')
+    cloud.rounds(one, 3)
+    assert cloud.moved == []
+    one.new_nodes.place_nodes = place  # type: ignore[method-assign]
+    cloud.nova.rows[N].host = C1
+    cloud.rounds(one, 1)
+    assert {node for node, _, _ in cloud.moved} == {N, *OTHERS}
+
+
+def test_told_list_hides_no_stock_nova_compute() -> None:
+    """It has come to hold a node since the worker found that none waits."""
+    cloud = _cloud(STOCK)
+    one = cloud.hosts[C1]
+    one.new_nodes.check_listed(cloud.nodes.keys())
+    cloud.show('c2')
+    cloud.rounds(one, 3)
+    assert cloud.moved == []
+
+
+def test_told_list_forgets_a_stock_nova_compute_that_holds_nothing() -> None:
+    """No row names it any more, and free nodes follow the ring again."""
+    cloud = _cloud(STOCK)
+    one = cloud.hosts[C1]
+    one.node_changes.node_left_pool(cloud.nodes[N])
+    cloud.show('c2')
+    cloud.rounds(one, 3)
+    assert cloud.moved == []
+    one.new_nodes.check_listed({*OTHERS})
+    cloud.rounds(one, 1)
+    assert {node for node, _, _ in cloud.moved} == set(OTHERS)
+
+
 def test_push_reads_the_row_first() -> None:
     """A node that a late write gave to another host is dropped."""
     cloud = _cloud()
