@@ -151,6 +151,11 @@ class HalfAliveWatch:
     def _note_listed_failures(self, view: View, requested_at_s: float) -> None:
         """Note which failures other agents can read in the newest list."""
         if requested_at_s > self._requested_at_s:
+            if requested_at_s - self._requested_at_s > _PROVEN_FOR_S:
+                # Without a lease, nothing is judged. Others may have had none
+                # either: the list may have what they would have withdrawn.
+                self._proven_since_s = {}
+                self._needed_since_s = None
             self._requested_at_s = requested_at_s
             self._listed_before = self._listed
             self._listed = self._list_published_paths(view)

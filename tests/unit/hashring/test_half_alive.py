@@ -226,6 +226,7 @@ def test_new_worker_that_notices_a_failure_late_changes_nothing(
     update(watch, {**FAILS, RABBITMQ: state}, unproven, 101.0)
     update(watch, {**FAILS, RABBITMQ: state}, view, 102.0)
     later = {**FAILS, RABBITMQ: PathState(105.0, 'no', 95.0)}
+    update(watch, later, view, 111.0)
     update(watch, later, view, 119.9)
     assert not watch.is_half_alive
     update(watch, later, view, 120.0)
@@ -249,6 +250,38 @@ def test_proof_must_be_in_a_list_that_is_newer(
         assert not watch.is_half_alive, now_s
     watch.update(FAILS, view, 119.6, requested_at_s=112.0)
     assert watch.is_half_alive
+
+
+def test_proof_that_was_new_when_the_lease_lapsed_is_none_after_it(
+    watch: HalfAliveWatch,
+) -> None:
+    """All lost the lease; the prover has not published its record again."""
+    view = published(View((ME, changed(WELL, lease_term_s=15.0))))
+    unproven = published(View((ME, changed(WELL, path_proofs=()))))
+    update(watch, _failed(146.0), unproven, 147.0)
+    update(watch, _failed(150.0), view, 151.0)
+    for now_s in (200.0, 203.0, 209.9):
+        update(watch, _failed(now_s - 1.0), view, now_s)
+        assert not watch.is_half_alive, now_s
+    update(watch, _failed(209.0), view, 210.0)
+    assert watch.is_half_alive
+
+
+def _failed(at_s: float) -> PathStates:
+    """Return the states after another request that had no answer."""
+    return {RABBITMQ: PathState(140.0, 'no', failed_s=at_s)}
+
+
+def test_need_that_was_new_when_the_lease_lapsed_is_none_after_it(
+    half_alive: HalfAliveWatch,
+) -> None:
+    """The first list may lack a member that has lost its lease, too."""
+    update(half_alive, FAILS, View((ME,)), 130.0)
+    for now_s in (200.0, 203.0, 209.0, 214.9):
+        update(half_alive, FAILS, View((ME,)), now_s)
+        assert half_alive.is_half_alive, now_s
+    update(half_alive, FAILS, View((ME,)), 215.0)
+    assert not half_alive.is_half_alive
 
 
 def test_agent_with_fewer_failures_serves(watch: HalfAliveWatch) -> None:
@@ -322,6 +355,7 @@ def test_agent_that_is_alone_serves_as_well_as_it_can(
 ) -> None:
     """A member may be missing in one list, so it waits a while."""
     update(half_alive, FAILS, View((ME, *gone)), 200.0)
+    update(half_alive, FAILS, View((ME, *gone)), 207.0)
     update(half_alive, FAILS, View((ME, *gone)), 214.9)
     assert half_alive.is_half_alive
     update(half_alive, FAILS, View((ME, *gone)), 215.0)
@@ -338,6 +372,7 @@ def test_agent_is_needed_if_all_others_fail_on_more_paths(
     update(half_alive, FAILS, view, 150.0)
     update(half_alive, FAILS, view, 170.0)
     update(half_alive, WORKS, view, 175.0)
+    update(half_alive, WORKS, view, 182.0)
     update(half_alive, WORKS, view, 189.9)
     assert half_alive.is_half_alive
     update(half_alive, WORKS, view, 190.0)
