@@ -153,13 +153,16 @@ class RepeatedDeploys(BuildMessages):
             node,
             is_sent_on=is_forwarded(filter_properties),
         )
+        has_lost_node = self._has_lost_node(context, instance, node)
+        # Read after Placement has answered: the user may have unshelved the
+        # server again meanwhile, and the allocation may be the new one.
         is_there = stale_messages.refresh(instance, self.clock)
-        if not is_there or _is_ended(instance, self.host):
+        is_late = not is_there or _is_ended(instance, self.host)
+        if is_late and not has_lost_node:
             self.reportclient.delete_allocation_for_instance(
                 context, instance.uuid, force=True
             )
-            return stale_messages.drop('unshelve_instance', instance)
-        if self._has_lost_node(context, instance, node):
+        if is_late or has_lost_node:
             return stale_messages.drop('unshelve_instance', instance)
         return super().unshelve_instance(
             context, instance, image, filter_properties, node, *args

@@ -7,12 +7,14 @@ from typing import Any
 
 import oslo_messaging
 import pytest
+from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception as nova_exception
 from nova.compute import manager as nova_manager
 from nova.compute import task_states, vm_states
 
 from ironic_compute import errors
 from ironic_compute.delivery import Delivery
+from ironic_compute.manager.allocation_deletes import repeat_deletes
 from ironic_compute.manager.forwarding import HOPS
 from ironic_compute.manager.repeated_deploys import RepeatedDeploys
 from ironic_compute.nodes import records
@@ -411,3 +413,48 @@ def test_unshelve_that_has_ended_as_a_lost_one_frees_its_allocation() -> None:
     assert done == ['released']
     done = _unshelve(_Manager(), vm_state=vm_states.ACTIVE, task_state=None)
     assert 'released' not in done
+
+
+class _Placement:
+    """Placement, and Nova's client of it: first away, then it answers."""
+
+    def __init__(self) -> None:
+        self.nodes, self.is_away = ['n1'], True
+
+    def get_allocs_for_consumer(self, context: Any, server: str) -> Any:
+        if self.is_away:
+            raise ksa_exceptions.ConnectFailure('away')
+        return {'allocations': {node: {} for node in self.nodes}}
+
+    def delete_allocation_for_instance(
+        self, context: Any, server: str, force: bool
+    ) -> bool:
+        self.get_allocs_for_consumer(context, server)
+        self.nodes = []
+        return True
+
+
+def test_allocation_of_a_newer_unshelve_stays_when_placement_answers() -> None:
+    """The newer one was dropped, and its user had to ask a third time."""
+    manager, placement, sleep = _Manager(), _Placement(), ManualClock.sleep
+    server = _rebuilding(
+        vm_state=vm_states.SHELVED_OFFLOADED, task_state=None, host=None
+    )
+
+    def unshelve_again(seconds: float) -> None:
+        sleep(manager.clock, seconds)
+        placement.nodes, placement.is_away = ['n2'], False
+        server.task_state = task_states.UNSHELVING
+
+    manager.clock.sleep = unshelve_again  # type: ignore[method-assign]
+    repeat_deletes(placement, manager.clock)
+    manager.reportclient = placement  # type: ignore[assignment]
+    manager.list_allocated_nodes = (  # type: ignore[method-assign]
+        lambda context, uuid: list(
+            placement.get_allocs_for_consumer(context, uuid)['allocations']
+        )
+    )
+    with Delivery(lambda: None, is_redelivered=False).handled():
+        manager.unshelve_instance(None, server, None, {}, 'n1', None, [])
+    assert placement.nodes == ['n2']
+    assert manager.done == []
