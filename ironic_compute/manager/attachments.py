@@ -36,6 +36,7 @@ from oslo_utils import excutils
 
 from hashring.clock import Clock
 from ironic_compute import errors
+from ironic_compute.manager.reservations import find_reservation
 from ironic_compute.manager.retries import (
     has_no_answer,
     retried,
@@ -177,7 +178,23 @@ class WaitingAttachments(nova_manager.ComputeManager):
             found = read_until_answered(read, instance.uuid, self.clock)
         except nova_exception.VolumeBDMNotFound:
             return False
-        return bool(found.attachment_id != device['attachment_id'])
+        is_other = bool(found.attachment_id != device['attachment_id'])
+        return is_other or self._is_half_replaced(context, instance, found)
+
+    def _is_half_replaced(self, context: Any, instance: Any, bdm: Any) -> bool:
+        """Return whether a reservation has replaced a volume's attachment.
+
+        Shelving saves that after it has deleted the former one. A worker that
+        was killed in between is followed by one that shelves the server again.
+        """
+        try:
+            self.volume_api.attachment_get(context, bdm.attachment_id)
+        except nova_exception.VolumeAttachmentNotFound:
+            reserved = find_reservation(
+                self.volume_api, context, instance.uuid, bdm
+            )
+            return reserved is not None
+        return False
 
     @_retried_when_answered
     @retried_in_cinder

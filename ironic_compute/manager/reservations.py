@@ -20,13 +20,23 @@ def reserve(volume_api: Any, context: Any, server: str, bdm: Any) -> str:
     It takes the place of the attachment in the block device, which is neither
     deleted nor saved here. Any error of Cinder is raised.
     """
+    found = find_reservation(volume_api, context, server, bdm)
+    if found is not None:
+        return found
+    made = volume_api.attachment_create(context, bdm.volume_id, server)
+    return str(made['id'])
+
+
+def find_reservation(
+    volume_api: Any, context: Any, server: str, bdm: Any
+) -> str | None:
+    """Return the id of a reservation that the block device does not name."""
     for each in list_attachments(volume_api, context, server):
         is_other = each['id'] != bdm.attachment_id
         is_of_volume = each.get('volume_id') == bdm.volume_id
         if is_other and is_of_volume and each.get('status') == 'reserved':
             return str(each['id'])
-    made = volume_api.attachment_create(context, bdm.volume_id, server)
-    return str(made['id'])
+    return None
 
 
 def renew_all(volume_api: Any, context: Any, server: str) -> Any:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A volume is attached or detached when Cinder answers."""
 
+import contextlib
 import types
 from typing import Any
 
@@ -181,16 +182,18 @@ def test_volume_that_is_not_attached_is_freed_when_cinder_answers(
     assert manager.done == freed
 
 
-def test_volume_of_a_server_that_is_shelved_first_keeps_its_record(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It stayed "reserved", and was not attached by the unshelve.
+def _attach(
+    monkeypatch: pytest.MonkeyPatch, recorded: str, listed: list[Any]
+) -> list[str]:
+    """Attach a volume whose attachment is gone; return destroyed records.
 
-    Shelving has replaced the attachment that the message names.
+    :param recorded: the attachment that Nova's record names
+    :param listed: the attachments that Cinder has
     """
     bdm = _bdm(uuids.server)
     manager, destroyed = _manager(monkeypatch), []
     bdm.destroy = lambda: destroyed.append(bdm.volume_id)
+    bdm.save = lambda: None
 
     def fail(context: Any, attachment: str, *_: Any) -> None:
         raise nova_exception.VolumeAttachmentNotFound(attachment_id=attachment)
@@ -198,6 +201,8 @@ def test_volume_of_a_server_that_is_shelved_first_keeps_its_record(
     manager.volume_api = types.SimpleNamespace(
         get=lambda *_, **__: {'id': 'v1'},
         check_availability_zone=lambda *_, **__: None,
+        attachment_get=fail,
+        attachment_get_all=lambda context, instance_id: listed,
         attachment_update=fail,
         attachment_delete=fail,
     )
@@ -208,7 +213,9 @@ def test_volume_of_a_server_that_is_shelved_first_keeps_its_record(
     monkeypatch.setattr(
         objects.BlockDeviceMapping,
         'get_by_volume_and_instance',
-        lambda *_: types.SimpleNamespace(attachment_id='a2'),
+        lambda *_: types.SimpleNamespace(
+            attachment_id=recorded, volume_id='v1'
+        ),
     )
     # Without Nova's notifications, events and faults.
     monkeypatch.setattr(nova_rpc, 'NOTIFIER', _QUIET)
@@ -216,10 +223,35 @@ def test_volume_of_a_server_that_is_shelved_first_keeps_its_record(
     while hasattr(handler, '__wrapped__'):
         handler = handler.__wrapped__
     monkeypatch.setattr(nova_manager.ComputeManager, 'attach_volume', handler)
-    context = nova_context.get_admin_context()
+    context = nova_context.RequestContext('user', 'project', is_admin=False)
     server = objects.Instance(context, uuid=uuids.server, host='c1')
-    manager.attach_volume(context, instance=server, bdm=bdm)
-    assert not destroyed
+    with contextlib.suppress(nova_exception.VolumeAttachmentNotFound):
+        manager.attach_volume(context, instance=server, bdm=bdm)
+    return destroyed
+
+
+_RESERVED = {'id': 'a2', 'volume_id': 'v1', 'status': 'reserved'}
+
+
+@pytest.mark.parametrize('recorded', ['a2', 'a1'])
+def test_volume_of_a_server_that_is_shelved_first_keeps_its_record(
+    recorded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed "reserved", and was not attached by the unshelve.
+
+    Shelving has replaced the attachment that the message names, or its worker
+    was killed before it had saved that.
+    """
+    assert _attach(monkeypatch, recorded, [_RESERVED]) == []
+
+
+@pytest.mark.parametrize('other', [None, 'v2'])
+def test_volume_without_any_attachment_is_not_kept(
+    other: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator has deleted it: nothing would attach the volume later."""
+    listed = [{**_RESERVED, 'volume_id': other}] if other else []
+    assert _attach(monkeypatch, 'a1', listed) == ['v1']
 
 
 def test_volume_of_a_server_that_has_moved_leaves_the_node(
