@@ -48,6 +48,7 @@ from ironic_compute.manager.stale_messages import (
     refresh,
 )
 from ironic_compute.paths.repeated_requests import waiting_at_most
+from ironic_compute.recovery.in_progress import InProgress
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class WaitingAttachments(nova_manager.ComputeManager):
 
     clock: Clock
     driver: Any
+    in_progress: InProgress
     volume_api: Any
 
     def attach_interface(self, context: Any, **request: Any) -> Any:
@@ -291,14 +293,21 @@ class WaitingAttachments(nova_manager.ComputeManager):
         """Refuse a new connection; nova-manage waits, and undoes its part."""
         raise nova_exception.InvalidInput(reason=_NO_REFRESH)
 
-    @_retried_when_answered
     def _wait_for_cinder(
         self, context: Any, instance: Any, volume: str
     ) -> None:
         """Read a volume; block until Cinder answers.
 
-        The thread has no lock meanwhile, so the server can be used.
+        The thread has no lock meanwhile, so the server can be used, and
+        recovery may continue another request for it.
         """
+        with self.in_progress.without_message(instance.uuid):
+            self._read_until_answered(context, instance, volume)
+
+    @_retried_when_answered
+    def _read_until_answered(
+        self, context: Any, instance: Any, volume: str
+    ) -> None:
         try:
             self.volume_api.get(context, volume)
         except Exception as exc:

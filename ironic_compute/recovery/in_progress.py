@@ -122,6 +122,26 @@ class InProgress:
                 self._messages += Counter()  # Removes counts of 0.
 
     @contextlib.contextmanager
+    def without_message(self, server: str) -> Iterator[None]:
+        """Let recovery work on a server whose message waits for long.
+
+        Undoes the calling thread's :meth:`with_message` for the body. Blocks
+        at the end while recovery works on the server: the rest of the handler
+        does not run beside it.
+        """
+        with self._changed:
+            count = min(self._messages[server], 1)
+            self._messages[server] -= count
+            self._messages += Counter()  # Removes counts of 0.
+        try:
+            yield
+        finally:
+            with self._changed:
+                while self._is_exclusive_elsewhere(server):
+                    self._changed.wait()
+                self._messages[server] += count
+
+    @contextlib.contextmanager
     def alone(self, server: str) -> Iterator[None]:
         """Record that the calling thread alone works on a server.
 

@@ -21,6 +21,7 @@ from oslo_utils.fixture import uuidsentinel as uuids
 from ironic_compute import errors
 from ironic_compute.driver.nova_errors import as_nova_errors
 from ironic_compute.manager.attachments import WaitingAttachments
+from ironic_compute.recovery.in_progress import InProgress
 from tests.fakes.clock import ManualClock
 
 objects.register_all()
@@ -79,6 +80,7 @@ def _manager(monkeypatch: pytest.MonkeyPatch, *failures: Exception) -> Any:
     manager: Any = object.__new__(WaitingAttachments)
     manager.clock = ManualClock()
     manager.volume_api = _Cinder(*failures)
+    manager.in_progress = InProgress()
     manager.done = []
     begun_s = manager.clock.now_s()
 
@@ -104,6 +106,34 @@ def test_volume_is_attached_when_cinder_answers(
     manager = _manager(monkeypatch, _AWAY, proxy_error)
     manager.attach_volume(None, instance=_SERVER, bdm=bdm)
     assert manager.done == [((_SERVER, bdm), 20.0)]
+
+
+def test_recovery_continues_a_request_while_a_detach_waits_for_cinder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rebuild that Ironic had ended kept its task until Cinder answered."""
+    manager, was_free = _manager(monkeypatch, _AWAY), []
+    sleep, in_progress = manager.clock.sleep, manager.in_progress
+
+    def look() -> None:
+        with in_progress.exclusive('s1') as is_free:
+            was_free.append(is_free)
+
+    def detach(self: Any, *_: Any) -> None:
+        look()
+
+    def sleep_and_look(seconds: float) -> None:
+        sleep(seconds)
+        look()
+
+    manager.clock.sleep = sleep_and_look
+    monkeypatch.setattr(nova_manager.ComputeManager, 'detach_volume', detach)
+    with in_progress.with_message('s1'):
+        manager.detach_volume(None, 'v1', _SERVER, 'a1')
+        look()
+    look()
+    # While it waits, while Nova detaches, until the message ends, and after.
+    assert was_free == [True, False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -133,3 +133,36 @@ def test_worker_is_idle_after_three_idle_polls() -> None:
     polls = [True, False, True, False, False, False]
     assert wait_until_idle(lambda: polls.pop(0), ManualClock(), 60.0)
     assert polls == []
+
+
+def test_message_that_has_waited_goes_on_when_recovery_has_ended() -> None:
+    """Another message of the server keeps recovery out all the time."""
+    in_progress, is_waiting = InProgress(), threading.Event()
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        with in_progress.with_message(SERVER):
+            with in_progress.without_message(SERVER):
+                is_waiting.set()
+                may_end.wait(60.0)
+            has_ended.set()
+
+    with in_progress.with_message(SERVER):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert is_waiting.wait(60.0)
+        with in_progress.exclusive(SERVER) as free:
+            assert not free
+    with in_progress.exclusive(SERVER) as free:
+        assert free
+        may_end.set()
+        assert not has_ended.wait(0.1)
+    thread.join(60.0)
+    assert has_ended.is_set()
+    with (
+        in_progress.without_message(SERVER),
+        in_progress.exclusive(SERVER) as free,
+    ):
+        assert free
+    with in_progress.exclusive(SERVER) as free:
+        assert free
