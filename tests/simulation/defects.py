@@ -534,7 +534,7 @@ SEEDS: dict[str, int] = {
     'redelivered build dropped': 60063,
     'redelivered build not undone': 60063,
     'redelivered build without its node': 60366,
-    'loser of a node tries stale alternates': 60025,
+    'loser of a node tries stale alternates': 60055,
     'duplicate build let through': 60063,
     **feed_defects.SEEDS,
     **path_defects.SEEDS,
