@@ -18,6 +18,7 @@ from oslo_utils.fixture import uuidsentinel as uuids
 from ironic_compute.manager.attachments import WaitingAttachments
 from ironic_compute.manager.rescues import RepeatedRescues
 from ironic_compute.manager.unsupported import UnsupportedOperations
+from ironic_compute.recovery.in_progress import InProgress
 from tests.fakes.clock import ManualClock
 
 objects.register_all()
@@ -69,6 +70,7 @@ class _Manager(WaitingAttachments, UnsupportedOperations, RepeatedRescues):
 
     def __init__(self, *failures: Exception) -> None:
         self.clock = ManualClock()
+        self.in_progress = InProgress()
         self.host = 'c1'
         self.volume_api = _Cinder(*failures)
         self.driver = types.SimpleNamespace(
