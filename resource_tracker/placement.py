@@ -457,7 +457,8 @@ def _error(method: str, url: str, response: Any) -> errors.PlacementError:
         else errors.PlacementRefused
     )
     kind = _CODES.get(code) or _STATUSES.get(status, default)
-    if not issubclass(kind, errors.PlacementFailed) and not _is_json(response):
+    is_failure = issubclass(kind, errors.PlacementFailed)
+    if not is_failure and not _is_of_placement(response):
         # A proxy has answered, so the answer shows nothing about a provider.
         kind = errors.PlacementUnavailable
     text = f'Placement answered {status} to {method} {url}: {detail}'
@@ -476,13 +477,16 @@ def _retry_after_s(response: Any) -> float:
     return float(asked) if asked.isdecimal() else 0.0
 
 
-def _is_json(response: Any) -> bool:
-    """Return whether the body is JSON, as in each error of Placement."""
+def _is_of_placement(response: Any) -> bool:
+    """Return whether the body is like that of each error of Placement.
+
+    Some proxies have JSON of their own.
+    """
     try:
-        response.json()
+        body = response.json()
     except ValueError:
         return False
-    return True
+    return isinstance(body, dict) and 'errors' in body
 
 
 def _details(response: Any) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from resource_tracker.placement import MICROVERSION, Placement
 
 CHANGE = PutAggregates('u', frozenset())
 LOCKED = {'errors': [{'code': 'placement.inventory.inuse', 'detail': 'no'}]}
+NO = json.dumps({'errors': [{'code': 'placement.undefined_code'}]})
 
 
 class Wire(adapters.BaseAdapter):
@@ -59,15 +60,17 @@ def _client(*answers, **options):
 @pytest.mark.parametrize(
     ('answer', 'kind'),
     [
-        ((409, '{}'), errors.GenerationConflict),
+        ((409, NO), errors.GenerationConflict),
         ((409, json.dumps(LOCKED)), errors.ProviderInUse),
-        ((404, '{}'), errors.ProviderNotFound),
+        ((404, NO), errors.ProviderNotFound),
         ((404, '<html>'), errors.PlacementUnavailable),
+        ((404, '{"message": "no route"}'), errors.PlacementUnavailable),
+        ((404, '[]'), errors.PlacementUnavailable),
         ((400, '<html>'), errors.PlacementUnavailable),
         ((413, '<html>'), errors.PlacementFailed),
-        ((400, '{}'), errors.PlacementRefused),
+        ((400, NO), errors.PlacementRefused),
         ((401, '{}'), errors.PlacementUnavailable),
-        ((403, '{}'), errors.PlacementForbidden),
+        ((403, NO), errors.PlacementForbidden),
         ((406, '{}'), errors.PlacementUnavailable),
         ((429, ''), errors.PlacementUnavailable),
         ((500, '<html>'), errors.PlacementFailed),
@@ -88,6 +91,7 @@ def test_answer_becomes_a_type(answer, kind):
     assert type(caught.value) is kind
 
 
+@pytest.mark.parametrize('body', ['<html>', '{"message": "no route"}'])
 @pytest.mark.parametrize(
     'request_of',
     [
@@ -95,9 +99,9 @@ def test_answer_becomes_a_type(answer, kind):
         lambda client: client.delete_provider('u'),
     ],
 )
-def test_404_of_a_proxy_shows_no_missing_provider(request_of):
+def test_404_of_a_proxy_shows_no_missing_provider(request_of, body):
     """A provider would else be created anew, or count as deleted."""
-    client, _ = _client((404, '<html>'))
+    client, _ = _client((404, body))
     with pytest.raises(errors.PlacementUnavailable, match='answered 404'):
         request_of(client)
 
