@@ -117,7 +117,15 @@ class IronicSession:
         :param action: see :meth:`request`
         :returns: the client for that request, because another thread may have
             the next one negotiate the API version again
+        :raises errors.IronicNotReached: Keystone or Ironic did not answer;
+            the request that was to follow is not sent
         """
+        try:
+            return self._prepare(action)
+        except errors.IronicUnavailable as exc:
+            raise errors.IronicNotReached(str(exc), exc.http_status) from exc
+
+    def _prepare(self, action: str) -> Any:
         client = self._client
         if client is None:
             with self.request('say its version') as client:

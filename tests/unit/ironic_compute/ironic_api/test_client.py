@@ -2,6 +2,7 @@
 """The client that changes nodes: requests, refusals and ignored options."""
 
 import pytest
+from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1 import loading, noauth
 from nova import conf as nova_conf
 
@@ -176,6 +177,29 @@ def test_change_is_not_sent_if_the_lease_has_lapsed_before(
     gate.extend(clock.now_s() + 10.0)
     client.patch_node(NODE, [])
     assert http.last_request.method == 'PATCH'
+
+
+@pytest.mark.parametrize(
+    'failure', [ksa_exc.InternalServerError, ksa_exc.ConnectTimeout]
+)
+def test_change_without_a_token_has_not_reached_ironic(client, http, failure):
+    """So it may be sent again: a crash dump is triggered only once."""
+
+    def fail():
+        raise failure
+
+    client._session._session.auth = _SlowAuth(fail)
+    with pytest.raises(errors.IronicNotReached):
+        client.inject_nmi(NODE)
+    assert 'PUT' not in [sent.method for sent in http.request_history]
+
+
+def test_change_without_a_version_has_not_reached_ironic(client, http):
+    """Ironic's answer to the first request was lost, or it has failed."""
+    http.get(f'{URL}/v1', status_code=500, json=fault('no database'))
+    with pytest.raises(errors.IronicNotReached) as raised:
+        client.inject_nmi(NODE)
+    assert raised.value.http_status == 500
 
 
 class _GateThatReopens(LeaseGate):
