@@ -6,6 +6,7 @@ decides whether it may be repeated. The read requests are inherited from
 ``reader``. API reference: https://docs.openstack.org/api-ref/baremetal/
 """
 
+import http
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -111,9 +112,19 @@ class IronicClient(IronicReader):
         would go on for minutes after the lease has ended. The caller repeats
         it where that is safe (``NodeWaiter.retry``).
 
+        If Ironic refuses the token, all of this is done again with a new one.
+
         :param action: completes "Ironic refused to …" in an error's text
         :param send: sends the request with the ironicclient it is given
         """
+        try:
+            return self._send_prepared(action, send)
+        except errors.IronicNotReached as exc:
+            if exc.http_status != http.HTTPStatus.UNAUTHORIZED:
+                raise
+        return self._send_prepared(action, send)
+
+    def _send_prepared(self, action: str, send: Callable[[Any], Any]) -> Any:
         self._gate.wait()
         prepared = self._session.prepare(action)
         while not self._gate.is_open():

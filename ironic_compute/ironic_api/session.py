@@ -251,9 +251,30 @@ def _session(conf: Any) -> Any:
             auth=ks_loading.load_auth_from_conf_options(conf, 'ironic'),
             timeout=options.timeout or _TIMEOUT_S,
         )
-    send = _without_retry_after(session.request)
+    send = _without_retry_after(_with_one_token(session))
     session.request = _with_request_id(_of_ironic_only(send))
     return session
+
+
+def _with_one_token(session: Any) -> Callable[..., Any]:
+    """Wrap a session's ``request``: a change is sent with one token only.
+
+    If Ironic refuses a token, keystoneauth1 sends the request again with a new
+    one, for which it may wait for longer than a lease.
+    """
+    send = session.request
+
+    @functools.wraps(send)
+    def request(url: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        if method == 'GET' or kwargs.get('authenticated') is False:
+            return send(url, method, *args, **kwargs)
+        response = send(url, method, *args, **kwargs, allow_reauth=False)
+        is_refused = response.status_code == http.HTTPStatus.UNAUTHORIZED
+        if is_refused and session.auth is not None:
+            session.invalidate()
+        return response
+
+    return request
 
 
 def _without_retry_after(send: Callable[..., Any]) -> Callable[..., Any]:

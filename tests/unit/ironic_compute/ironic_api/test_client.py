@@ -218,6 +218,51 @@ class _GateThatReopens(LeaseGate):
             on_reopen()
 
 
+class _RevokedAuth(noauth.NoAuth):
+    """Ironic refuses the first token; Keystone gives the second one slowly."""
+
+    def __init__(self, wait):
+        super().__init__()
+        self._wait = wait
+        self.tokens = ['revoked']
+
+    def get_token(self, session, **kwargs):
+        """Return a token."""
+        if not self.tokens:
+            self._wait()
+            self.tokens.append('new')
+        return self.tokens[0]
+
+    def get_headers(self, session, **kwargs):
+        """Return the header with the token."""
+        return {'X-Auth-Token': self.get_token(session)}
+
+    def invalidate(self):
+        """Forget the token."""
+        self.tokens.clear()
+        return True
+
+
+def test_change_with_a_revoked_token_is_not_sent_after_the_lease(conf, http):
+    """A new token may be waited for longer than a lease."""
+    clock = ManualClock()
+    gate = _GateThatReopens(clock, lambda: None)
+    client = make_client(conf, gate)
+    client.read_microversion()
+    client._session._session.auth = _RevokedAuth(lambda: clock.advance(20.0))
+    sent = []
+
+    def answer(request, context):
+        token = request.headers['X-Auth-Token']
+        sent.append((token, gate.is_open()))
+        context.status_code = 401 if token == 'revoked' else 200
+        return record()
+
+    http.patch(f'{URL}/v1/nodes/{NODE}', json=answer)
+    client.patch_node(NODE, [])
+    assert sent == [('revoked', True), ('new', True)]
+
+
 def test_change_that_has_waited_for_the_lease_is_prepared_again(conf, http):
     """The token, or the client, may not be of use any more after the wait."""
     clock = ManualClock()
