@@ -72,11 +72,11 @@ MANAGER = 'ironic_compute.manager.compute_manager.IronicComputeManager'
 # 0.1 ms cost every thread six times the work.
 _SWITCH_INTERVAL_S = 0.001
 
-# Seconds after which a request to Neutron, Cinder or Glance fails that has no
-# answer. Nova sets no limit, and after a lost packet the thread of a build
-# would wait for a quarter of an hour. Before this limit, another daemon has
-# got the host if this one is cut off (``paths.repeated_requests``), and
-# Neutron has set up a slow switch.
+# Seconds after which a request to another service fails that has no answer.
+# Nova sets no limit, and after a lost packet the thread of a build would wait
+# for a quarter of an hour, or without an end if the service hangs. Before this
+# limit, another daemon has got the host if this one is cut off
+# (``paths.repeated_requests``), and Neutron has set up a slow switch.
 _REQUEST_TIMEOUT_S = 120
 
 # Seconds for which Nova lets a worker stop, and those of them in which it does
@@ -101,6 +101,7 @@ _DEFAULTS = (
     ('neutron', 'timeout', _REQUEST_TIMEOUT_S),
     ('cinder', 'timeout', _REQUEST_TIMEOUT_S),
     ('glance', 'timeout', _REQUEST_TIMEOUT_S),
+    ('placement', 'timeout', _REQUEST_TIMEOUT_S),
 )
 
 

@@ -348,7 +348,7 @@ def worker_conf() -> Iterator[Any]:
         conf.clear_override(name, group)
 
 
-@pytest.mark.parametrize('group', ['neutron', 'cinder', 'glance'])
+@pytest.mark.parametrize('group', ['neutron', 'cinder', 'glance', 'placement'])
 @pytest.mark.parametrize('configured_s', [None, 30])
 def test_request_to_a_service_has_a_time_limit(
     group: str, configured_s: int | None, worker_conf: Any
