@@ -114,7 +114,7 @@ def send_to_any(send: Send, hosts: Iterable[Host]) -> None:
             why_not = send(host)
         except oslo_messaging.MessagingTimeout:
             continue
-        except oslo_messaging.RemoteError as exc:
+        except Exception as exc:
             raise NovaRefused(failed(exc)) from exc
         if why_not is not None:
             raise NovaRefused(why_not)

@@ -2,6 +2,7 @@
 """Access to Nova's records and workers for the operator's commands."""
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -19,6 +20,9 @@ _REFUSED = ('ACCESS_REFUSED', 'NOT_ALLOWED')
 # The errors of a worker that lacks a method. Those of oslo.messaging lose
 # their class on the message bus.
 _LACKS_METHOD = frozenset({'UnsupportedVersion', 'NoSuchMethod'})
+# What oslo.messaging appends to the text of an error, or to that of the error
+# of nova-conductor in it.
+_TRACEBACK = re.compile(r'\s*\[?[\'"]?Traceback \(most recent call last\)')
 
 
 class NovaRefused(Exception):
@@ -147,16 +151,28 @@ def ask_worker(
     except oslo_messaging.RemoteError as exc:
         is_too_old = exc.exc_type in _LACKS_METHOD
         raise NovaRefused(too_old if is_too_old else failed(exc)) from exc
+    except (NovaRefused, oslo_messaging.MessagingException):
+        raise
+    except Exception as exc:
+        raise NovaRefused(failed(exc)) from exc
 
 
-def failed(exc: oslo_messaging.RemoteError) -> str:
-    """Return a sentence about an error of a worker, without its traceback."""
+def failed(exc: Exception) -> str:
+    """Return a sentence about an error of a worker, without its traceback.
+
+    oslo.messaging raises Python's and Nova's errors anew, with their class.
+    """
     return (
         f'The worker that was asked has failed ({_describe_remote(exc)}), so '
         f'what was requested may be done or not; see its log'
     )
 
 
-def _describe_remote(exc: oslo_messaging.RemoteError) -> str:
-    why = ' '.join(str(exc.value).split())
-    return f'{exc.exc_type}: {why}'
+def _describe_remote(exc: Exception) -> str:
+    if isinstance(exc, oslo_messaging.RemoteError):
+        name, text = exc.exc_type, exc.value
+    else:
+        name = type(exc).__name__.removesuffix('_Remote')
+        text = exc.args[0] if exc.args else ''
+    why, *_ = _TRACEBACK.split(str(text))
+    return f'{name}: {" ".join(why.split())}'

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access of the operator's commands to Nova's records."""
 
+import sys
 from collections.abc import Callable
 
 import oslo_messaging
 import pytest
+from nova import exception as nova_exception
 from nova.objects import base
 from oslo_config import cfg
+from oslo_messaging._drivers import common
 
 from hashring.ring import Host
 from ironic_compute.cmd import hosts, node_moves, node_views, nova_access
@@ -60,6 +63,58 @@ def test_a_worker_that_fails_is_not_called_old(
     if sentence != 'too old':
         with pytest.raises(nova_access.NovaRefused, match=sentence):
             hosts.send_to_any(lambda host: request(), [Host('c1')])
+
+
+def _sent_through_rabbitmq(error: Exception) -> Exception:
+    """Return the error that a caller gets if a worker raises this one."""
+    try:
+        raise error
+    except Exception:
+        sent = common.serialize_remote_exception(sys.exc_info())
+    found: Exception = common.deserialize_remote_exception(
+        sent, ['nova.exception']
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ('error', 'why'),
+    [
+        (
+            oslo_messaging.RemoteError(
+                'DBConnectionError',
+                "Can't connect\nto db",
+                ['Traceback (most recent call last):\n', '  File "api.py"\n'],
+            ),
+            "RemoteError: Remote error: DBConnectionError Can't connect to db",
+        ),
+        (
+            nova_exception.ServiceNotFound(service_id=7),
+            'ServiceNotFound: Service 7 could not be found.',
+        ),
+        (ValueError('no uuid'), 'ValueError: no uuid'),
+        (OSError(5, 'I/O error'), 'OSError: [Errno 5] I/O error'),
+        (AssertionError(), 'AssertionError: '),
+    ],
+)
+def test_no_error_of_a_worker_shows_a_traceback(
+    error: Exception, why: str
+) -> None:
+    """Also that of nova-conductor in it; some come with their own class."""
+
+    def request(*_hosts: Host) -> None:
+        raise _sent_through_rabbitmq(error)
+
+    sentence = (
+        f'The worker that was asked has failed ({why}), so what was requested '
+        f'may be done or not; see its log'
+    )
+    with pytest.raises(nova_access.NovaRefused) as caught:
+        nova_access.ask_worker(request, no_answer='', too_old='')
+    assert str(caught.value) == sentence
+    with pytest.raises(nova_access.NovaRefused) as caught:
+        hosts.send_to_any(request, [Host('c1')])
+    assert str(caught.value) == sentence
 
 
 def test_a_silent_conductor_is_named(
