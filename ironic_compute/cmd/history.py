@@ -19,7 +19,7 @@ from oslo_utils import uuidutils
 from hashring.clock import SystemClock
 from hashring.group import Member
 from hashring.ring import Host
-from ironic_compute.cmd.explained_command import ExplainedCommand
+from ironic_compute.cmd.explained_command import ExplainedCommand, given_name
 from ironic_compute.cmd.hosts import known_hosts, read_members
 from ironic_compute.cmd.node_moves import find_node
 from ironic_compute.cmd.nova_access import (
@@ -173,11 +173,13 @@ class History(ExplainedCommand, lister.Lister):
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--host',
-            default='',
+            type=given_name,
             help='only moves of this host, from it or to it',
         )
         parser.add_argument(
-            '--node', default='', help='only moves of this node: uuid or name'
+            '--node',
+            type=given_name,
+            help='only moves of this node: uuid or name',
         )
         parser.add_argument(
             '--since',
@@ -201,12 +203,12 @@ class History(ExplainedCommand, lister.Lister):
 
         :raises NovaRefused: none is up, or none answers
         """
-        members, node = tuple(read_members()), parsed_args.node
+        members, node = tuple(read_members()), parsed_args.node or ''
         if node and not uuidutils.is_uuid_like(node):
             node = find_node(node)
         use_nova_conductor()
         query = Query(
-            host=parsed_args.host,
+            host=parsed_args.host or '',
             node=node,
             since_s=parsed_args.since,
             limit=parsed_args.limit,

@@ -17,7 +17,7 @@ from hashring.clock import SystemClock
 from hashring.group import Member
 from hashring.ring import Host, Ring
 from ironic_compute.cmd import agent_ports
-from ironic_compute.cmd.explained_command import ExplainedCommand
+from ironic_compute.cmd.explained_command import ExplainedCommand, given_name
 from ironic_compute.cmd.host_views import check_known, server_of
 from ironic_compute.cmd.hosts import (
     all_hosts,
@@ -241,7 +241,9 @@ class NodeList(ExplainedCommand, lister.Lister):
         """Add the options."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
-            '--host', default='', help='only nodes that this host holds'
+            '--host',
+            type=given_name,
+            help='only nodes that this host holds',
         )
         which = parser.add_mutually_exclusive_group()
         which.add_argument(
@@ -270,7 +272,7 @@ class NodeList(ExplainedCommand, lister.Lister):
         :raises NovaRefused: the pool has no daemon or no such host, or
             nova-conductor does not answer
         """
-        members, host = tuple(read_members()), Host(parsed_args.host)
+        members, host = tuple(read_members()), Host(parsed_args.host or '')
         if host:
             check_known(host, members, own_pool())
         client = make_client(CONF, NeverOpen())

@@ -17,7 +17,7 @@ from cliff import lister
 from hashring.group import Boot, Member
 from hashring.ring import Host, Ring, digest_of
 from ironic_compute.cmd import agent_ports, nova_hosts
-from ironic_compute.cmd.explained_command import ExplainedCommand
+from ironic_compute.cmd.explained_command import ExplainedCommand, given_name
 from ironic_compute.cmd.hosts import all_hosts, known_hosts, read_members
 from ironic_compute.cmd.nova_access import NovaRefused
 from ironic_compute.cmd.nova_hosts import NovaHosts
@@ -189,6 +189,7 @@ class RingShow(ExplainedCommand, lister.Lister):
         parser.add_argument(
             '--with',
             dest='added',
+            type=given_name,
             action='append',
             default=[],
             metavar='HOST',
@@ -198,6 +199,7 @@ class RingShow(ExplainedCommand, lister.Lister):
         parser.add_argument(
             '--without',
             dest='removed',
+            type=given_name,
             action='append',
             default=[],
             metavar='HOST',

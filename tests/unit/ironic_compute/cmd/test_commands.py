@@ -170,6 +170,27 @@ def test_name_that_is_empty_is_wrong_usage(
     assert {'host drain', 'host undrain', 'node move'} <= tried
 
 
+def test_option_with_an_empty_name_is_wrong_usage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The nodes of all hosts were listed, as if no host were named."""
+    app, tried = ControlApp(), set[str]()
+    names = {'--host', '--node', '--with', '--without'}
+    for command, make in _list_commands(app):
+        parser = make(app, None).get_parser(command)
+        for name in names.intersection(parser._option_string_actions):
+            with pytest.raises(SystemExit) as ended:
+                parser.parse_args([name, ''])
+            assert ended.value.code == 2
+            said = capsys.readouterr().err
+            assert f'argument {name}: the name is empty' in said
+            tried.add(f'{command} {name}')
+    assert tried == {
+        *('history --host', 'history --node', 'node list --host'),
+        *('ring show --with', 'ring show --without'),
+    }
+
+
 def test_request_without_a_host_goes_to_any_host() -> None:
     """So no command may send one."""
     sent: list[str] = []
