@@ -57,7 +57,8 @@ def of_folder(
             f'[ironic_compute] state_path {folder} cannot be written: make '
             f'this folder, with the user of the daemon as its owner'
         )
-    kind = filesystem_of(folder, mounts)
+    # It may be a link to another disk.
+    kind = filesystem_of(pathlib.Path(os.path.realpath(folder)), mounts)
     if kind in _SHARED:
         yield (
             f'[ironic_compute] state_path {folder} is on {kind}: it must be '

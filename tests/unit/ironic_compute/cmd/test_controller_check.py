@@ -59,6 +59,17 @@ def test_state_folder_on_a_network_file_system_is_named(
     assert f'state_path {folder} is on nfs' in found
 
 
+def test_link_to_a_network_file_system_is_followed(
+    tmp_path: pathlib.Path,
+) -> None:
+    """The daemon follows it, too."""
+    shared, folder = tmp_path / 'shared', tmp_path / 'state'
+    folder.symlink_to(shared)
+    mounts = f'disk / ext4 rw 0 0\nfiler:/a {shared} nfs rw 0 0\n'
+    (found,) = controller_check.of_folder(folder, mounts, lambda path: True)
+    assert f'state_path {folder} is on nfs' in found
+
+
 def test_state_folder_that_cannot_be_made_is_named(
     tmp_path: pathlib.Path,
 ) -> None:
