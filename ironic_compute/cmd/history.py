@@ -10,6 +10,7 @@ import argparse
 import datetime
 import re
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -28,6 +29,7 @@ from ironic_compute.cmd.nova_access import (
     use_nova_conductor,
 )
 from ironic_compute.journal.moves import LIMIT_MAX, Move, Query
+from resource_tracker.node import NodeId
 
 COLUMNS = (
     *('Time (UTC)', 'Move', 'Host', 'Node', 'Server', 'From', 'To'),
@@ -157,6 +159,19 @@ def ask_for_moves(host: Host, query: Query) -> list[Move]:
     )
 
 
+def find_uuid(name: str, find: Callable[[str], NodeId]) -> NodeId:
+    """Return the uuid of a node as the journals have it.
+
+    Ironic is not asked for a uuid: the node may be gone.
+
+    :param name: a name; or a uuid, also in capitals or without hyphens
+    :param find: finds the uuid of a name in Ironic
+    """
+    if uuidutils.is_uuid_like(name):
+        return NodeId(str(uuid.UUID(name)))
+    return find(name)
+
+
 class History(ExplainedCommand, lister.Lister):
     """Show which nodes and hosts have moved, when, where and why.
 
@@ -204,8 +219,8 @@ class History(ExplainedCommand, lister.Lister):
         :raises NovaRefused: none is up, or none answers
         """
         members, node = tuple(read_members()), parsed_args.node or ''
-        if node and not uuidutils.is_uuid_like(node):
-            node = find_node(node)
+        if node:
+            node = find_uuid(node, find_node)
         use_nova_conductor()
         query = Query(
             host=parsed_args.host or '',

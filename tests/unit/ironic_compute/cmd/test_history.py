@@ -13,10 +13,12 @@ from hashring.ring import Host
 from ironic_compute.cmd import history
 from ironic_compute.cmd.nova_access import NovaRefused, ask_worker
 from ironic_compute.journal.moves import Move, Query
+from resource_tracker.node import NodeId
 from tests.unit.ironic_compute.journal.made_up import move
 
 C1, C2, C3 = map(Host, ('c1', 'c2', 'c3'))
 NOW_S = 1_800_000_000.0
+NODE = '1be26c0b-03f2-4d2e-ae87-c02d7f33c123'
 
 
 def _member(
@@ -106,6 +108,17 @@ def test_no_answer_at_all_is_a_refusal() -> None:
     pool = Pool({C1: oslo_messaging.MessagingTimeout()})
     with pytest.raises(NovaRefused, match='c1 does not answer'):
         pool.read(_member(C1, C1), _member(C2))
+
+
+@pytest.mark.parametrize(
+    'text', [NODE, NODE.upper(), NODE.replace('-', ''), f'{{{NODE}}}']
+)
+def test_uuid_may_have_capitals_or_no_hyphens(text: str) -> None:
+    """As some inventory prints it; the table was empty."""
+    pool = Pool({C1: [move(1, node=NODE), move(2)]})
+    node = history.find_uuid(text, lambda name: pytest.fail(name))
+    assert pool.read(_member(C1, C1), node=node) == [1]
+    assert history.find_uuid('bm-1', lambda _: NodeId(NODE)) == NODE
 
 
 def test_row_has_all_of_an_entry() -> None:
