@@ -184,6 +184,12 @@ class PoolRebalance:
 
     def __attrs_post_init__(self) -> None:
         self._moved = MinuteLimit(self._clock)
+        self._is_one_open = False
+
+    @property
+    def is_one_open(self) -> bool:
+        """Whether a move was requested and, as far as known, not made."""
+        return self._is_one_open
 
     def read_plans(self) -> dict[Host, Any]:
         """Return the plan of each host of the pool.
@@ -209,10 +215,12 @@ class PoolRebalance:
             lambda: _ask(host, lambda to: self._request(to, move.node))
         )
         if isinstance(result, NovaRefused):
+            self._is_one_open = True
             # Else a holder that answers late would exceed the limit.
             self._moved.note_move()
             return f'{result}. It may still move node {move.node}'
         if result.why_not is not None:
+            self._is_one_open = True
             return str(result.why_not)
         self._moved.note_move()
         return (
@@ -265,11 +273,14 @@ class PoolRebalanceCommand(ExplainedCommand, lister.Lister):
     The table shows the nodes and servers of each host now and then, and how
     many nodes have to wait. Free nodes move by themselves. Nodes with servers
     move only with --with-servers; the servers run on. If the command is
-    stopped, what has moved stays, and nothing else moves. Examples:
+    stopped, what has moved stays, and nothing else moves. Exit status: 1 if a
+    move was refused or has no answer, unless --wait repeats it. Examples:
 
       ironic-computectl pool rebalance --with-servers --dry-run
       ironic-computectl pool rebalance --with-servers --limit 10 --wait
     """
+
+    _has_failed = False
 
     def get_parser(self, prog_name: str) -> Any:
         """Add the options."""
@@ -299,10 +310,20 @@ class PoolRebalanceCommand(ExplainedCommand, lister.Lister):
                 order.begin(is_dry_run=parsed_args.dry_run)
             plans = work.read_plans()
             if not parsed_args.dry_run:
-                waits = parsed_args.wait
-                act = work.work_until_done if waits else work.move_servers
-                self._show(act(plans))
+                self._carry_out(work, plans, waits=parsed_args.wait)
         return COLUMNS, rows(plans, with_servers=with_servers)
+
+    def _carry_out(
+        self, work: PoolRebalance, plans: Plans, *, waits: bool
+    ) -> None:
+        act = work.work_until_done if waits else work.move_servers
+        self._show(act(plans))
+        self._has_failed = work.is_one_open and not waits
+
+    def run(self, parsed_args: Any) -> int:
+        """Run the command; return the exit status."""
+        super().run(parsed_args)
+        return int(self._has_failed)
 
     def _show(self, sentences: Iterator[str]) -> None:
         try:

@@ -2,7 +2,9 @@
 """The table of a rebalance of the pool, and the moves that it requests."""
 
 import dataclasses
+import io
 import itertools
+import types
 from typing import Any
 
 import oslo_messaging
@@ -214,6 +216,39 @@ def test_lost_answer_is_said(pool: Pool) -> None:
     said = list(work.move_servers(plans))
     assert said[0].endswith('It may still move node n2')
     assert len(said) == 2
+
+
+@pytest.mark.parametrize(
+    ('fails', 'option', 'status'),
+    [(True, '', 1), (True, '--wait', 0), (False, '', 0)],
+)
+@pytest.mark.parametrize('is_silent', [True, False])
+def test_move_that_was_not_made_is_no_success(
+    pool: Pool, is_silent: bool, fails: bool, option: str, status: int
+) -> None:
+    """A script would go on as if the servers had moved."""
+    pool.plans[C1] = HostPlan(5, 3, (ONE,))
+    pool.plans[C2] = HostPlan(4, 2, (OTHER,))
+
+    class Command(rebalance.PoolRebalanceCommand):
+        """Move the servers of this pool."""
+
+        def take_action(self, parsed_args: Any) -> tuple[Any, Any]:
+            """Move as the command does; the first request may fail."""
+            work = pool.work()
+            plans = work.read_plans()
+            if fails and is_silent:
+                pool.errors = [oslo_messaging.MessagingTimeout()]
+            elif fails:
+                pool.take(C1, ONE)
+            self._carry_out(work, plans, waits=parsed_args.wait)
+            return (), []
+
+    app = types.SimpleNamespace(stdout=io.StringIO(), stderr=io.StringIO())
+    command = Command(app, None)
+    parsed = command.get_parser('').parse_args([option] if option else [])
+    assert command.run(parsed) == status
+    assert pool.asked[:2] == ['n2', 'n3']
 
 
 def test_server_that_may_move_still_counts_for_the_limit(pool: Pool) -> None:
