@@ -51,6 +51,8 @@ CONF = nova.conf.CONF
 
 _NAMED_MAX = 20
 _NOVA_TIMEOUT_S = _RABBITMQ_TIMEOUT_S = 30.0
+# As of a program that SIGINT has ended.
+_CTRL_C = 130
 _NO_NODE = 'rights about nodes are not tried, because this pool has no node'
 
 PROBE_OPT = cfg.BoolOpt(
@@ -330,7 +332,8 @@ def _failure(why: Exception) -> upgradecheck.Result:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the checks that the command line names.
 
-    :returns: 0, 1 or 2; 2 with one sentence if the configuration is wrong
+    :returns: 0, 1 or 2; 2 with one sentence if the configuration is wrong;
+        130 if Ctrl-C has stopped it
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     logging.register_options(CONF)
@@ -345,6 +348,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except errors.ConfigError as exc:
         exit_codes.print_config_error(exc)
         return int(upgradecheck.Code.FAILURE)
+    except KeyboardInterrupt:
+        return _CTRL_C
 
 
 def _run(arguments: list[str]) -> int:

@@ -4,6 +4,7 @@
 import contextlib
 import inspect
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -113,6 +114,33 @@ def test_a_backend_that_is_away(tmp_path: pathlib.Path) -> None:
     assert f'{place}, and it does not answer (connect: ' in done.stderr
     assert 'Connection refused' in done.stderr
     assert done.stderr.count('\n') == 1
+
+
+@pytest.mark.parametrize('command', ['ctl host list', 'status upgrade check'])
+def test_ctrl_c_shows_no_traceback(
+    tmp_path: pathlib.Path, command: str
+) -> None:
+    """The backend has accepted the connection, and does not answer."""
+    module, *arguments = command.split()
+    with socket.create_server(('127.0.0.1', 0)) as silent:
+        silent.settimeout(100.0)
+        file = tmp_path / 'nova.conf'
+        place = f'127.0.0.1:{silent.getsockname()[1]}'
+        file.write_text(f'[coordination]\nbackend_url = redis://{place}\n')
+        program = [sys.executable, '-m', f'ironic_compute.cmd.{module}']
+        with (
+            subprocess.Popen(
+                [*program, '--config-file', str(file), *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as running,
+            silent.accept()[0],
+        ):
+            running.send_signal(signal.SIGINT)
+            said = running.communicate(timeout=100.0)
+    assert running.returncode == 130
+    assert 'Traceback' not in said[0] + said[1]
 
 
 def test_help_does_not_wait_for_the_objects_of_nova() -> None:
