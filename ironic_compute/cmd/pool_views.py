@@ -38,12 +38,15 @@ _UP = 'up'
 # Each other state of a daemon, and what it means.
 _STOPPING, _AWAY = 'stopping', 'half alive'
 _DYING, _NOT_UP, _ADOPTED = 'worker keeps dying', 'not up', 'adopted'
+_IDLE = 'host not served'
 _MEANINGS = {
     _STOPPING: 'The daemon of {home} on {machine} is stopping',
     _AWAY: 'The daemon of {home} has given its hosts away, because others '
     'reach a service that it does not reach, or has not reached lately',
     _DYING: 'The worker of host {home} keeps dying on {machine}: see the log '
     'there',
+    _IDLE: 'The daemon of {home} on {machine} is up, and no daemon serves its '
+    'host: if it was not started just now, see the log there',
     _NOT_UP: 'No daemon of {home} is up: start it, or if it is gone for good: '
     'ironic-computectl host forget {home}',
     _ADOPTED: 'No daemon of {home} is up, and another one serves the host: '
@@ -202,7 +205,7 @@ def doctor_rows(members: Iterable[Member]) -> list[tuple[str, ...]]:
     daemons = {member.home: member for member in members}
     unserved = unserved_hosts(members)
     return [
-        _daemon_row(daemons[host])
+        _daemon_row(daemons[host], is_served=host not in unserved)
         if host in daemons
         else _missing_row(host, is_served=host not in unserved)
         for host in all_hosts(members)
@@ -214,9 +217,10 @@ def _missing_row(home: Host, *, is_served: bool) -> tuple[str, ...]:
     return home, '-', *(_NOT_KNOWN for _ in PATHS), state
 
 
-def _daemon_row(daemon: Member) -> tuple[str, ...]:
+def _daemon_row(daemon: Member, *, is_served: bool) -> tuple[str, ...]:
     paths = (_path_state(daemon, path) for path in PATHS)
-    return daemon.home, daemon.machine, *paths, _daemon_state(daemon)
+    state = _daemon_state(daemon, is_served=is_served)
+    return daemon.home, daemon.machine, *paths, state
 
 
 def _path_state(daemon: Member, path: Path) -> str:
@@ -225,12 +229,14 @@ def _path_state(daemon: Member, path: Path) -> str:
     return _WORKS if path in daemon.working_paths else _NOT_KNOWN
 
 
-def _daemon_state(daemon: Member) -> str:
+def _daemon_state(daemon: Member, *, is_served: bool) -> str:
     if daemon.state is not MemberState.UP:
         return _STOPPING
     if daemon.is_half_alive:
         return _AWAY
-    return _UP if daemon.wants_home else _DYING
+    if not daemon.wants_home:
+        return _DYING
+    return _UP if is_served else _IDLE
 
 
 def sentences(rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -257,7 +263,8 @@ class PoolDoctor(ExplainedCommand, lister.Lister):
     Ironic, Placement and Neutron; "not known" if it has sent no request there
     yet. If a service fails for one daemon only, look at the network of its
     machine; if it fails for all, at the service. Exit status: 0 if all is
-    well, 1 if something fails or a daemon is not up. Example:
+    well, 1 if something fails, or a daemon is not up, or a host is not served.
+    Example:
 
       ironic-computectl pool doctor
     """

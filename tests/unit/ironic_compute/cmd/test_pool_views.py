@@ -116,6 +116,7 @@ def test_doctor_has_nothing_to_say_if_all_is_well() -> None:
         ({'state': MemberState.LEAVING}, 'stopping', 'm-c1 is stopping'),
         ({'wants_home': False}, 'worker keeps dying', 'dying on m-c1'),
         ({'is_half_alive': True}, 'half alive', 'has given its hosts away'),
+        ({'serving': ()}, 'host not served', 'no daemon serves its host'),
     ],
 )
 def test_doctor_says_how_a_daemon_is(
@@ -126,6 +127,14 @@ def test_doctor_says_how_a_daemon_is(
     assert rows[0][-1] == state
     (found,) = pool_views.sentences(rows)
     assert sentence in found
+
+
+def test_doctor_has_nothing_to_say_of_a_host_that_is_handed_back() -> None:
+    """Its daemon is up again; the one that serves the host gives it back."""
+    rows = pool_views.doctor_rows(
+        [_up(C1, serving=()), _up(C2, serving=(C1, C2))]
+    )
+    assert [row[-1] for row in rows] == ['up', 'up']
 
 
 def test_doctor_knows_that_another_daemon_serves_a_host() -> None:
