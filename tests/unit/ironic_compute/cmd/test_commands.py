@@ -116,6 +116,16 @@ def test_a_backend_that_is_away(tmp_path: pathlib.Path) -> None:
     assert done.stderr.count('\n') == 1
 
 
+@contextlib.contextmanager
+def _sigint_at_work() -> Iterator[None]:
+    """A shell has the programs that it runs in the background ignore it."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
 @pytest.mark.parametrize('command', ['ctl host list', 'status upgrade check'])
 def test_ctrl_c_shows_no_traceback(
     tmp_path: pathlib.Path, command: str
@@ -129,6 +139,7 @@ def test_ctrl_c_shows_no_traceback(
         file.write_text(f'[coordination]\nbackend_url = redis://{place}\n')
         program = [sys.executable, '-m', f'ironic_compute.cmd.{module}']
         with (
+            _sigint_at_work(),
             subprocess.Popen(
                 [*program, '--config-file', str(file), *arguments],
                 stdout=subprocess.PIPE,
