@@ -39,9 +39,16 @@ class DeployRequest:
     def send(self) -> None:
         """Send the request until Ironic has begun the deploy; blocks.
 
+        :raises errors.IronicUnavailable: Ironic may begin it later
         :raises errors.IronicComputeError: Ironic has not begun it
         """
-        self.waiter.retry(self._send_once)
+        try:
+            self.waiter.retry(self._send_once)
+        except errors.IronicComputeError as exc:
+            if self.may_be_begun and isinstance(exc, errors.Untouched):
+                # That is said of the last try, and not of the one before.
+                raise errors.IronicUnavailable(str(exc)) from exc
+            raise
 
     def _send_once(self) -> None:
         if self.may_be_begun and self._is_begun():

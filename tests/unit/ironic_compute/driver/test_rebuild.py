@@ -213,3 +213,22 @@ def test_rebuild_that_ironic_refuses_is_not_taken_for_one_that_was_begun():
     bench.ironic.set_provision_state = refuse
     with pytest.raises(nova_exception.InstanceDeployFailure, match='room'):
         _rebuild(bench)
+
+
+@pytest.mark.parametrize(
+    'last', [errors.NodeLocked, errors.IronicNotReached, errors.NoConductor]
+)
+def test_rebuild_whose_first_answer_was_lost_is_not_refused(last):
+    """Ironic may begin it later, whatever it answers to the next requests.
+
+    The server was ACTIVE with its former image, and Ironic wrote the new one.
+    """
+    bench = fake.bench_with_server()
+    answers = [errors.IronicUnavailable('no answer')]
+
+    def answer(node, target, **arguments):
+        raise answers.pop() if answers else last('not yet')
+
+    bench.ironic.set_provision_state = answer
+    with pytest.raises(nova_exception.InstanceDeployFailure, match='not yet'):
+        _rebuild(bench)
