@@ -216,7 +216,7 @@ class Teardown:
     def _tear_down(self, node: NodeId, instance_uuid: str) -> None:
         """Let Ironic tear the node down, with its VIFs and instance_info."""
         targets = self._volumes.list_targets(node)
-        was_on_hold = self._request_until_accepted(node, instance_uuid)
+        self._request_until_accepted(node, instance_uuid)
         fresh = self._waiter.try_read_node(node)
         facts = wait_until_shown(
             self._waiter,
@@ -230,7 +230,7 @@ class Teardown:
                 f'Ironic could not remove server {instance_uuid} from node '
                 f'{node}: {facts.last_error}'
             )
-        if was_on_hold:
+        if _is_left_in_deploy_failed(facts):
             self._undeploy_after_abort(node)
         self._volumes.try_delete_targets(node, targets)
         LOG.info(
@@ -240,16 +240,14 @@ class Teardown:
 
     def _request_until_accepted(
         self, node: NodeId, instance_uuid: str
-    ) -> bool:
-        """Request the teardown; return whether a hold had to be aborted."""
-        was_on_hold = False
+    ) -> None:
+        """Request the teardown until Ironic has begun it, or is done."""
         while True:
             answer = self._waiter.retry(
                 lambda: self._request_teardown(node, instance_uuid)
             )
             if answer is _Answer.ACCEPTED:
-                return was_on_hold
-            was_on_hold = was_on_hold or answer is _Answer.ABORTED
+                return
             wait_until_shown(self._waiter, node, _is_not_busy, _TIMEOUT_S)
 
     def _undeploy_after_abort(self, node: NodeId) -> None:
@@ -260,11 +258,7 @@ class Teardown:
         """
 
         def undeploy() -> None:
-            facts = self._waiter.read_node_once(node)
-            state = ProvisionState.parse(facts.provision_state)
-            if facts.instance_uuid is None and (
-                state is ProvisionState.DEPLOYFAIL
-            ):
+            if _is_left_in_deploy_failed(self._waiter.read_node_once(node)):
                 self._client.set_provision_state(node, 'deleted')
 
         try:
@@ -314,6 +308,12 @@ def _has_instance(facts: NodeFacts, instance_uuid: str) -> bool:
 
 def _is_error(facts: NodeFacts) -> bool:
     return ProvisionState.parse(facts.provision_state) is ProvisionState.ERROR
+
+
+def _is_left_in_deploy_failed(facts: NodeFacts) -> bool:
+    state = ProvisionState.parse(facts.provision_state)
+    is_free = facts.instance_uuid is None
+    return is_free and state is ProvisionState.DEPLOYFAIL
 
 
 def _is_not_busy(facts: NodeFacts) -> bool | None:

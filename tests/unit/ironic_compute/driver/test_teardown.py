@@ -170,3 +170,21 @@ def test_teardown_that_does_not_end_fails_the_destroy() -> None:
     with pytest.raises(nova_exception.NovaException) as caught:
         bench.driver.destroy(None, fake.server(), None)
     assert errors.is_node_kept(caught.value)
+
+
+def test_aborted_deploy_is_cleaned_if_the_answer_was_lost() -> None:
+    """The node was free, and stayed in "deploy failed" for ever."""
+    bench = fake.bench(
+        instance_uuid=fake.SERVER, provision_state='deploy hold'
+    )
+    ironic, send = bench.ironic, bench.ironic.set_provision_state
+
+    def lose(node: str, target: str, **arguments: object) -> None:
+        send(node, target, **arguments)
+        if target == 'abort':
+            ironic.settle(node)
+            raise errors.IronicUnavailable('no answer')
+
+    ironic.set_provision_state = lose  # type: ignore[method-assign]
+    bench.driver.destroy(None, fake.server(), None)
+    assert ironic.names() == ['abort', 'deleted']
