@@ -65,7 +65,7 @@ class _Answer(enum.Enum):
     BUSY = enum.auto()
     """Request it again when Ironic's present work on the node has ended."""
     ABORTED = enum.auto()
-    """Request it again: the node was on hold, and its hold is aborted."""
+    """Request it again when the hold has ended, whose abort is requested."""
 
 
 class _DeployBegun(errors.IronicComputeError):
@@ -248,7 +248,11 @@ class Teardown:
             )
             if answer is _Answer.ACCEPTED:
                 return
-            wait_until_shown(self._waiter, node, _is_not_busy, _TIMEOUT_S)
+            # Ironic may accept an abort, and end the hold later or never.
+            is_ready = (
+                _is_not_on_hold if answer is _Answer.ABORTED else _is_not_busy
+            )
+            wait_until_shown(self._waiter, node, is_ready, _TIMEOUT_S)
 
     def _undeploy_after_abort(self, node: NodeId) -> None:
         """Request the cleaning of a node that is left in "deploy failed".
@@ -320,6 +324,12 @@ def _is_not_busy(facts: NodeFacts) -> bool | None:
     """Return True if Ironic has ended its work on the node, else None."""
     state = ProvisionState.parse(facts.provision_state)
     return None if state in _BUSY else True
+
+
+def _is_not_on_hold(facts: NodeFacts) -> bool | None:
+    """Return True if no operator holds the node, else None."""
+    state = ProvisionState.parse(facts.provision_state)
+    return None if state in _ON_HOLD else True
 
 
 def _facts_when_ended(

@@ -188,3 +188,24 @@ def test_aborted_deploy_is_cleaned_if_the_answer_was_lost() -> None:
     ironic.set_provision_state = lose  # type: ignore[method-assign]
     bench.driver.destroy(None, fake.server(), None)
     assert ironic.names() == ['abort', 'deleted']
+
+
+def test_hold_that_ironic_does_not_abort_fails_the_destroy() -> None:
+    """Ironic 39 aborts a service after its step, and a hold is a step.
+
+    The destroy asked it to, without a pause and without an end.
+    """
+    bench = timed.bench(
+        instance_uuid=fake.SERVER, provision_state='service hold'
+    )
+    ironic, asked = bench.ironic, list[str]()
+
+    def note(node: str, target: str, **arguments: object) -> None:
+        asked.append(target)
+        assert len(asked) < 10
+
+    ironic.set_provision_state = note  # type: ignore[method-assign]
+    with pytest.raises(nova_exception.NovaException) as caught:
+        bench.driver.destroy(None, fake.server(), None)
+    assert errors.is_node_kept(caught.value)
+    assert asked == ['abort']
