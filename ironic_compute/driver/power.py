@@ -159,6 +159,7 @@ class _Request:
 
     :param before: the node, read before the request
     :param may_be_begun: an earlier try had no answer
+    :param is_repeated: there was an earlier try
     """
 
     waiter: NodeWaiter
@@ -167,6 +168,7 @@ class _Request:
     soft: bool
     timeout_s: int | None
     may_be_begun: bool = False
+    is_repeated: bool = False
 
     @property
     def wanted(self) -> PowerState:
@@ -181,8 +183,13 @@ class _Request:
         self.waiter.retry(self._send_once)
 
     def _send_once(self) -> None:
-        if self.may_be_begun and self._is_begun():
-            return
+        if self.may_be_begun:
+            if self._is_begun():
+                return
+        elif self.is_repeated and self.target == 'reboot':
+            # Whoever had the lock of the node has changed it.
+            self.before = self.waiter.client.read_node(self.before.uuid)
+        self.is_repeated = True
         try:
             self.waiter.client.set_power_state(
                 self.before.uuid,

@@ -163,3 +163,29 @@ def test_power_off_outlasts_an_outage_that_is_longer_than_its_wait(
     )
     assert ironic.nodes[fake.NODE].power_state == 'power off'
     assert len(ironic.names()) == 1
+
+
+def test_reboot_that_waited_for_a_lock_is_not_taken_for_done() -> None:
+    """Ironic changes the node's time with each lock, also with another's.
+
+    The machine was not rebooted, and Nova's user was told that it was.
+    """
+    bench = fake.bench_with_server()
+    ironic, send = bench.ironic, bench.ironic.set_power_state
+    answers: list[Exception] = [
+        errors.IronicUnavailable('no answer'),
+        errors.NodeLocked('locked'),
+    ]
+
+    def answer(node: str, *args: object, **kwargs: object) -> None:
+        if not answers:
+            send(node, *args, **kwargs)  # type: ignore[arg-type]
+            return
+        exc = answers.pop()
+        if isinstance(exc, errors.NodeLocked):
+            ironic.change(node, updated_at='2026-11-28T10:00:00+00:00')
+        raise exc
+
+    ironic.set_power_state = answer  # type: ignore[method-assign]
+    bench.driver.reboot(None, fake.server(), None, 'HARD')
+    assert ironic.names() == ['reboot']
