@@ -5,6 +5,7 @@ A console that is enabled already stays as it is, because a user may be
 connected to it.
 """
 
+import contextlib
 import math
 import urllib.parse
 from collections.abc import Mapping
@@ -23,6 +24,9 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _POLL_S = 1.0
+# How long a reset waits until a console is disabled. Ironic would ignore a
+# request to enable it before that.
+_DISABLE_S = 120.0
 
 
 class Console:
@@ -84,9 +88,15 @@ class Console:
         )
 
     def _reset_console(self, node: NodeId) -> Mapping[str, Any]:
-        """Disable and enable a serial console; return its new info."""
+        """Disable and enable a serial console; return its new info.
+
+        A console that Ironic disables late, or whose state is not known, is
+        enabled, too: it would count as one that the operator has disabled.
+        """
         timeout_s = CONF.ironic.serial_console_state_timeout
-        self._switch_console(node, 'serial', False, timeout_s)
+        off_s = timeout_s and max(timeout_s, _DISABLE_S)
+        with contextlib.suppress(nova_exception.ConsoleTypeUnavailable):
+            self._switch_console(node, 'serial', False, off_s)
         return self._switch_console(node, 'serial', True, timeout_s)
 
     def _switch_console(

@@ -5,6 +5,7 @@ import nova.conf
 import pytest
 from nova import exception as nova_exception
 
+from ironic_compute import errors
 from tests.fakes.ironic import FakeIronic
 
 from . import fake
@@ -107,3 +108,51 @@ def test_console_is_waited_for_as_long_as_configured(timeout_s, opens):
             bench.driver.get_vnc_console(None, fake.server())
     finally:
         CONF.clear_override('vnc_console_state_timeout', 'ironic')
+
+
+class _LateConsole(_Wedged):
+    """An Ironic that disables a console only after many reads.
+
+    It ignores a request to enable a console that is still enabled.
+    """
+
+    left_count = 0
+
+    def set_console_mode(self, node, enabled):
+        if not enabled:
+            self.left_count = 30
+        elif not self.is_console_on:
+            super().set_console_mode(node, enabled)
+
+    def read_console(self, node):
+        if self.left_count:
+            self.left_count -= 1
+            self.is_console_on = self.left_count > 0
+        return super().read_console(node)
+
+
+def test_console_that_is_disabled_late_is_enabled_again():
+    """It counted as one that the operator has disabled, for ever."""
+    bench = fake.bench_with_server()
+    bench.ironic.__class__ = _LateConsole
+    bench.ironic.is_console_on = True
+    bench.ironic.console_url = 'None'
+    assert bench.driver.get_serial_console(None, fake.server()).port == 9001
+
+
+def test_console_is_enabled_if_ironic_refuses_a_read_of_its_state():
+    """Ironic has disabled it nevertheless."""
+    bench = fake.bench_with_server()
+    ironic = bench.ironic
+    ironic.__class__ = _Wedged
+    ironic.is_console_on, ironic.console_url = True, 'None'
+    read = ironic.read_console
+
+    def refuse_once(node):
+        if ironic.calls:
+            ironic.read_console = read
+            raise errors.IronicRefused('no answer that can be read')
+        return read(node)
+
+    ironic.read_console = refuse_once
+    assert bench.driver.get_serial_console(None, fake.server()).port == 9001
