@@ -85,7 +85,7 @@ class Power:
 
         :raises nova_errors.PowerFailed: the node is not off afterwards
         """
-        facts = self._waiter.read_node_once(node)
+        facts = self._waiter.read_node(node)
         if not _has_reached(facts, PowerState.OFF):
             self._change_power(facts, 'off')
 

@@ -196,6 +196,28 @@ def test_power_off_for_an_old_target_holds_no_build_slot():
     assert not bench.ironic.targets
 
 
+def test_build_after_an_old_target_survives_one_read_without_an_answer():
+    """The build left its node, and was scheduled anew."""
+    bench = fake.bench()
+    ironic = bench.ironic
+    ironic.create_volume_target(fake.NODE, volume_id='old', boot_index=0)
+    read, list_targets = ironic.read_node, ironic.list_volume_targets
+
+    def list_before_an_outage(node):
+        ironic.list_volume_targets, found = list_targets, list_targets(node)
+        ironic.read_node = fail_once
+        return found
+
+    def fail_once(node):
+        ironic.read_node = read
+        raise errors.IronicUnavailable('no answer')
+
+    ironic.list_volume_targets = list_before_an_outage
+    bench.spawn(fake.unsaved_server())
+    assert ironic.nodes[fake.NODE].provision_state == 'active'
+    assert not ironic.targets
+
+
 class _Cleaning(FakeIronic):
     """An Ironic whose cleaning holds the lock of the node for long."""
 
