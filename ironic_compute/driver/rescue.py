@@ -146,15 +146,20 @@ class _Request:
     def send(self) -> None:
         """Send the request until Ironic has begun it; block until then.
 
+        :raises errors.IronicUnavailable: Ironic may begin it later
         :raises errors.IronicComputeError: Ironic has not begun it
         """
         try:
             self.waiter.retry(self._send_once)
-        except errors.NodeLocked:
+        except errors.NodeLocked as exc:
             # Ironic may hold the lock for the request of an earlier worker,
             # if it began that one after this worker had read the node.
-            if not self._is_begun():
-                raise
+            if self._is_begun():
+                return
+            if self.may_be_begun:
+                # Or for an earlier try, whose answer was lost.
+                raise errors.IronicUnavailable(str(exc)) from exc
+            raise
 
     def _send_once(self) -> None:
         if self.may_be_begun and self._is_begun():

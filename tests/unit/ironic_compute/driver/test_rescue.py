@@ -310,3 +310,26 @@ def test_request_without_an_answer_is_sent_again_if_it_was_not_done(
     else:
         bench.driver.unrescue(None, fake.server())
     assert len(bench.ironic.calls) == 1
+
+
+@pytest.mark.parametrize(('change', 'state'), _CHANGES)
+def test_request_that_ironic_begins_late_goes_on(change, state):
+    """Its answer was lost, and Ironic held the lock before it began it.
+
+    The server was in ERROR, and Ironic rescued its node nevertheless.
+    """
+    bench = _bench(state)
+    ironic, send = bench.ironic, bench.ironic.set_provision_state
+
+    def lose(node, *args, **kwargs):
+        ironic.set_provision_state = send
+        ironic.change(node, reservation='conductor')
+        now = {'rescue': 'rescuing', 'active': 'unrescuing'}
+        wanted = 'rescue' if state == 'active' else 'active'
+        ironic.change_after(300, provision_state=now[wanted])
+        ironic.change_after(400, provision_state=wanted, reservation=None)
+        raise errors.IronicUnavailable('no answer')
+
+    ironic.set_provision_state = lose
+    change(bench)
+    assert not ironic.begun
