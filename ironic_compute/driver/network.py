@@ -20,6 +20,7 @@ from nova import exception as nova_exception
 
 from ironic_compute import errors
 from ironic_compute.driver.node_waiter import NodeWaiter
+from ironic_compute.retry import retry
 from resource_tracker.node import NodeId
 
 CONF = nova.conf.CONF
@@ -114,7 +115,14 @@ class Network:
             self._waiter.retry(attach, longest_s=longest_s)
         except errors.IronicComputeError:
             if may_be_unbound:
-                self._waiter.retry(lambda: self._undo_attach(node, vif))
+                # Nova takes the port back, and nobody would detach it later.
+                retry(
+                    lambda: self._waiter.retry(
+                        lambda: self._undo_attach(node, vif)
+                    ),
+                    self._waiter.clock,
+                    errors.is_ironic_away,
+                )
             raise
 
     def _undo_attach(self, node: NodeId, vif: str) -> None:

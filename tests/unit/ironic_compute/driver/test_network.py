@@ -193,3 +193,27 @@ def test_port_that_ironic_attaches_after_nova_api_has_given_up_is_detached(
         )
     bench.clock.sleep(40.0)
     assert ironic.list_vifs(fake.NODE) == ironic.bound == []
+
+
+def test_port_is_detached_after_a_long_outage() -> None:
+    """Nova has taken the port back, and the server kept a card for it."""
+    bench = fake.bench_with_server()
+    ironic, began_s = bench.ironic, bench.clock.now_s()
+    send, detach = ironic.attach_vif, ironic.detach_vif
+
+    def attach(node: str, vif: str) -> None:
+        send(node, vif)
+        raise errors.IronicUnavailable('the connection was reset')
+
+    def detach_after_outage(node: str, vif: str) -> None:
+        if bench.clock.now_s() - began_s < 600.0:
+            raise errors.IronicNotReached('connection refused')
+        detach(node, vif)
+
+    ironic.attach_vif = attach  # type: ignore[method-assign]
+    ironic.detach_vif = detach_after_outage  # type: ignore[method-assign]
+    with pytest.raises(nova_exception.VirtualInterfacePlugException):
+        bench.driver.attach_interface(
+            None, fake.server(), None, fake.network()[0]
+        )
+    assert not ironic.attached[fake.NODE]
