@@ -297,9 +297,12 @@ class WorkerProcesses:
     def events(self, timeout_s: float) -> Sequence[workers.WorkerEvent]:
         """Wait for a message or the end of a worker; return all events."""
         self._dying = [c for c in self._dying if not c.has_ended()]
-        others = self._check_fork_server()
+        self._check_fork_server()
         self._start_waiting()
         self._keep_spare()
+        server = self._fork_server
+        # Not before: a request that it does not take closes its socket.
+        others = [] if server is None else server.fds()
         fds = {}
         for worker in self._workers.values():
             fds[worker.child.pid_fd] = worker.host
@@ -319,15 +322,14 @@ class WorkerProcesses:
             os.read(fd, _WAKE_BYTES_MAX)
         return ready
 
-    def _check_fork_server(self) -> list[int]:
-        """Let the fork server go on; return what it can be heard on."""
+    def _check_fork_server(self) -> None:
+        """Let the fork server go on."""
         if self._fork_server is None:
-            return []
+            return
         self._fork_server.check()
         unused = None if self._waiting else self._fork_server.take()
         if unused is not None:
             unused.kill()  # Its host is not to be served any more.
-        return self._fork_server.fds()
 
     def _keep_spare(self) -> None:
         """Start a spare worker if there is none and no worker is starting.

@@ -2,11 +2,13 @@
 """Workers that a fork server forks, as real processes without Nova."""
 
 import ast
+import errno
 import logging
 import os
 import pathlib
 import select
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -233,6 +235,23 @@ def test_host_is_served_though_the_fork_server_fails(
     assert why in caplog.text
     assert '(new)' in caplog.text
     assert not any(map(has_ended, read_children()))
+
+
+def test_fork_server_that_takes_no_request_ends_no_daemon(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be killed in the turn in which a worker is requested."""
+    free_later = [os.open(os.devnull, os.O_RDONLY) for _ in range(16)]
+    workers = make('patient')
+    workers.events(0)  # Starts the fork server.
+    for fd in free_later:  # The next files get these numbers.
+        os.close(fd)
+
+    def refuse(*_: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, 'Broken pipe')
+
+    monkeypatch.setattr(socket, 'send_fds', refuse)
+    assert serve(workers, HOME)
 
 
 def test_fork_server_that_loads_for_too_long_is_given_up(
