@@ -43,7 +43,7 @@ def make_message_executor(max_workers: int) -> futures.Executor:
     return futures.ThreadPoolExecutor(max_workers, thread_name_prefix='rpc')
 
 
-class BuildExecutor(futurist.DynamicThreadPoolExecutor):
+class BuildExecutor(futurist.ThreadPoolExecutor):
     """A pool that loses no build, and whose shutdown waits for no thread.
 
     Nova shuts it down when no build runs. An idle thread of futurist notices
@@ -78,12 +78,16 @@ class BuildExecutor(futurist.DynamicThreadPoolExecutor):
         super().shutdown(wait=False, cancel_futures=cancel_futures)
 
 
+class _GrowingExecutor(BuildExecutor, futurist.DynamicThreadPoolExecutor):
+    """The same, with as many threads as there are builds, and some more."""
+
+
 def make_build_executor(conf: Any) -> futurist.ThreadPoolExecutor:
     """Return a futurist thread pool for builds; Nova reads its statistics."""
     count = conf.max_concurrent_builds or AMPLE_COUNT
     if count <= _SPARE_THREADS_COUNT:
-        return futurist.ThreadPoolExecutor(count)
-    return BuildExecutor(
+        return BuildExecutor(count)
+    return _GrowingExecutor(
         count,
         min_workers=_SPARE_THREADS_COUNT,
         grow_threshold=0.5,

@@ -148,9 +148,14 @@ def test_builds_one_by_one_need_few_threads() -> None:
     executor.shutdown()
 
 
-def test_shutdown_waits_for_no_thread() -> None:
+# Above and below the number of threads that are kept ready.
+_LIMITS = pytest.mark.parametrize('limit', [executors.AMPLE_COUNT, 2])
+
+
+@_LIMITS
+def test_shutdown_waits_for_no_thread(limit: int) -> None:
     """An idle thread would notice it within a second only."""
-    executor = executors.make_build_executor(_builds(executors.AMPLE_COUNT))
+    executor = executors.make_build_executor(_builds(limit))
     may_end = threading.Event()
     task = executor.submit(may_end.wait, 60.0)
     executor.shutdown()
@@ -186,11 +191,29 @@ def test_build_waits_if_the_machine_gives_no_thread(
     executor.shutdown()
 
 
-def test_no_build_waits_for_a_thread_that_never_comes(
+def test_few_builds_at_once_wait_for_a_thread_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A low limit in nova.conf loses no build, and stays what it is."""
+    executor = executors.make_build_executor(_builds(2))
+    may_end = threading.Event()
+    early = executor.submit(may_end.wait, 60.0)
+    with monkeypatch.context() as patch:
+        _refuse_threads(patch)
+        late = executor.submit(may_end.is_set)
+    may_end.set()
+    assert early.result(60.0)
+    assert late.result(60.0)
+    _do(executor, 2, at_once=True)
+    executor.shutdown()
+
+
+@_LIMITS
+def test_no_build_waits_for_a_thread_that_never_comes(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first build of a worker has none to wait for."""
-    executor = executors.make_build_executor(_builds(executors.AMPLE_COUNT))
+    executor = executors.make_build_executor(_builds(limit))
     with monkeypatch.context() as patch:
         _refuse_threads(patch)
         with pytest.raises(RuntimeError):
