@@ -12,7 +12,7 @@ from hashring.clock import Clock
 
 
 class Watchdog:
-    """Sends READY=1 once, then WATCHDOG=1 three times per watchdog period.
+    """Sends READY=1, then WATCHDOG=1 three times per watchdog period.
 
     :param environment: has systemd's NOTIFY_SOCKET and WATCHDOG_USEC
     """
@@ -34,10 +34,12 @@ class Watchdog:
         """
         now_s = self._clock.now_s()
         if self._sent_s is None:
-            self._send(b'READY=1')
-            # READY=1 does not feed the watchdog, which has run on if this
-            # process replaces another one.
-            self._sent_s = now_s - self._interval_s
+            # Without it systemd would end a daemon that serves, so it is sent
+            # in each turn until it is taken.
+            if self._send(b'READY=1'):
+                # It does not feed the watchdog, which has run on if this
+                # process replaces another one.
+                self._sent_s = now_s - self._interval_s
         elif self._interval_s and now_s - self._sent_s >= self._interval_s:
             self._send(b'WATCHDOG=1')
             self._sent_s = now_s
@@ -50,9 +52,10 @@ class Watchdog:
         self._send(b'MAINPID=%d' % pid)
         return bool(self._address)
 
-    def _send(self, message: bytes) -> None:
+    def _send(self, message: bytes) -> bool:
+        """Return whether systemd has the message in its queue."""
         if not self._address:
-            return
+            return False
         # An error is ignored: the daemon works as well if systemd does not
         # read the socket.
         with (
@@ -61,3 +64,5 @@ class Watchdog:
         ):
             sock.setblocking(False)
             sock.sendto(message, self._address)
+            return True
+        return False

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Readiness and watchdog messages, sent to a socket like systemd's."""
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,25 @@ def test_ready_is_all_without_a_watchdog(listener: socket.socket) -> None:
         watchdog.notify_if_due()
         clock.advance(1000.0)
     assert _heard(listener) == [b'READY=1']
+
+
+def test_ready_is_sent_until_systemd_takes_it(
+    listener: socket.socket,
+) -> None:
+    """Its queue is full while it does something else, such as a reload."""
+    clock = ManualClock(start_s=50.0)
+    watchdog = _watchdog(listener, clock)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as others:
+        others.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                others.sendto(b'WATCHDOG=1', listener.getsockname())
+        watchdog.notify_if_due()
+    assert b'READY=1' not in _heard(listener)
+    for _ in range(2):
+        clock.advance(1.0)
+        watchdog.notify_if_due()
+    assert _heard(listener) == [b'READY=1', b'WATCHDOG=1']
 
 
 @pytest.mark.parametrize('address', [None, '/nowhere/notify', '@nobody'])
