@@ -283,7 +283,8 @@ class Predecessor:
         while workers.is_loading:
             workers.events(_LOOK_INTERVAL_S)
         self._socket.setblocking(False)
-        with self._socket, contextlib.suppress(BrokenPipeError):
+        # It is "reset" if what this process has said was not read before.
+        with self._socket, contextlib.suppress(ConnectionError):
             if workers.lacks_fork_server and not self._has_ended():
                 raise NovaNotLoaded('the fork server has not loaded Nova')
             self._socket.send(_READY)

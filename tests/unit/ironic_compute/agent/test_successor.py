@@ -403,6 +403,14 @@ def test_successor_begins_if_its_predecessor_was_killed() -> None:
     assert not thread.is_alive()
 
 
+def test_successor_begins_if_nobody_has_read_its_number() -> None:
+    """Its predecessor was killed within a second after it had started it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.send(b'4711')
+    ours.close()
+    Predecessor(theirs.detach()).wait_for_end(_Workers())
+
+
 # Its socket is closed a second before its lock is released, as may be so when
 # the kernel ends a process.
 _DIES_SLOWLY = """
