@@ -74,6 +74,8 @@ class ForkServer:
         self._requested: Pipes | None = None
         self._children: set[int] = set()  # When it was requested.
         self._forked: Child | None = None
+        # Killed workers that are not reaped yet.
+        self._unusable: list[ForkedProcess] = []
         self._expect_answer()
 
     def fds(self) -> list[int]:
@@ -92,6 +94,7 @@ class ForkServer:
 
     def check(self) -> None:
         """Receive its answers, notice its end, start it when it is due."""
+        self._unusable = [p for p in self._unusable if p.poll() is None]
         if self._process is not None and self._socket is not None:
             self._receive(self._process, self._socket)
         else:
@@ -194,12 +197,18 @@ class ForkServer:
         try:
             forked = fork_messages.decode_forked(message)
             process = ForkedProcess(forked.pid)
-            self._forked = Child.of_process(process, pipes, forked.metrics_fd)
         except (ValueError, OSError) as exc:
             self._give_up(f'its worker cannot be used: {exc}')
             return
         self._requested = None
         adopt_orphans(False)
+        try:
+            self._forked = Child.of_process(process, pipes, forked.metrics_fd)
+        except OSError as exc:
+            pipes.close()
+            process.kill()
+            self._unusable.append(process)
+            self._give_up(f'its worker cannot be used: {exc}')
 
     def _check_progress(self, pid: int) -> None:
         """Give the fork server up if it stands still or takes too long."""

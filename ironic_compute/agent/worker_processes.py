@@ -328,8 +328,9 @@ class WorkerProcesses:
             return
         self._fork_server.check()
         unused = None if self._waiting else self._fork_server.take()
-        if unused is not None:
-            unused.kill()  # Its host is not to be served any more.
+        # Its host is not to be served any more.
+        if unused is not None and not unused.kill():
+            self._dying.append(unused)
 
     def _keep_spare(self) -> None:
         """Start a spare worker if there is none and no worker is starting.

@@ -22,6 +22,7 @@ from hashring.clock import SystemClock
 from hashring.ring import Host
 from hashring.workers import HostRetired, WorkerExited, WorkerServing
 from ironic_compute.agent.child import ForkedProcess, Pipes
+from ironic_compute.agent.exit_codes import EX_OSERR
 from ironic_compute.agent.fork_server import ForkServer
 from ironic_compute.agent.parent_process import read_children
 from ironic_compute.agent.worker_processes import WorkerProcesses
@@ -252,6 +253,23 @@ def test_fork_server_that_takes_no_request_ends_no_daemon(
 
     monkeypatch.setattr(socket, 'send_fds', refuse)
     assert serve(workers, HOME)
+
+
+def test_worker_that_cannot_be_watched_stays_no_zombie(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """oslo.reports cannot report of a process with a zombie."""
+    workers = make('patient')
+    workers.start(HOME, tenure=1)
+
+    def refuse(pid: int) -> int:
+        raise OSError(errno.EMFILE, 'Too many open files')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, 'pidfd_open', refuse)
+        assert wait_for(workers, WorkerExited).status == EX_OSERR
+    assert serve(workers, HOME)
+    assert not [pid for pid in read_children() if has_ended(pid)]
 
 
 def test_fork_server_that_loads_for_too_long_is_given_up(
