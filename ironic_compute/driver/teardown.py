@@ -15,6 +15,7 @@ from ironic_compute import errors
 from ironic_compute.driver import instance_info
 from ironic_compute.driver.network import Network
 from ironic_compute.driver.node_waiter import NodeWaiter, wait_until_shown
+from ironic_compute.driver.power import facts_when_idle
 from ironic_compute.driver.volumes import Volumes
 from ironic_compute.ironic_api.states import Meaning, ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
@@ -24,6 +25,9 @@ LOG = logging.getLogger(__name__)
 # Within this time Ironic has powered the machine off and removed its networks,
 # or has reported a failure.
 _TIMEOUT_S = 1800.0
+# Seconds between two reads of a node whose hold is aborted. The feed may not
+# show that its lock was released.
+_ABORT_REFRESH_S = 10.0
 
 # States of a node whose server is removed: its cleaning runs, has failed or is
 # on hold.
@@ -249,10 +253,14 @@ class Teardown:
             if answer is _Answer.ACCEPTED:
                 return
             # Ironic may accept an abort, and end the hold later or never.
-            is_ready = (
-                _is_not_on_hold if answer is _Answer.ABORTED else _is_not_busy
+            is_ready, refresh_s = (
+                (_is_aborted, _ABORT_REFRESH_S)
+                if answer is _Answer.ABORTED
+                else (_is_not_busy, None)
             )
-            wait_until_shown(self._waiter, node, is_ready, _TIMEOUT_S)
+            wait_until_shown(
+                self._waiter, node, is_ready, _TIMEOUT_S, refresh_s=refresh_s
+            )
 
     def _undeploy_after_abort(self, node: NodeId) -> None:
         """Request the cleaning of a node that is left in "deploy failed".
@@ -326,10 +334,15 @@ def _is_not_busy(facts: NodeFacts) -> bool | None:
     return None if state in _BUSY else True
 
 
-def _is_not_on_hold(facts: NodeFacts) -> bool | None:
-    """Return True if no operator holds the node, else None."""
+def _is_aborted(facts: NodeFacts) -> bool | None:
+    """Return True if a hold, and all that its abort does, has ended.
+
+    Ironic 39 removes the server of a deploy on hold after the node is in
+    "deploy failed", and holds its lock meanwhile.
+    """
     state = ProvisionState.parse(facts.provision_state)
-    return None if state in _ON_HOLD else True
+    is_aborting = state in _ON_HOLD or facts_when_idle(facts) is None
+    return None if is_aborting else True
 
 
 def _facts_when_ended(

@@ -190,6 +190,30 @@ def test_aborted_deploy_is_cleaned_if_the_answer_was_lost() -> None:
     assert ironic.names() == ['abort', 'deleted']
 
 
+def test_aborted_deploy_is_cleaned_after_a_long_removal() -> None:
+    """Ironic removes the server in "deploy failed", and locks its node.
+
+    The delete failed after two minutes, and the next one found no node.
+    """
+    bench = timed.bench(
+        instance_uuid=fake.SERVER, provision_state='deploy hold'
+    )
+    ironic, send = bench.ironic, bench.ironic.set_provision_state
+
+    def remove_slowly(node: str, target: str, **arguments: object) -> None:
+        if target != 'abort':
+            send(node, target, **arguments)
+            return
+        ironic.change(
+            node, provision_state='deploy failed', reservation='conductor'
+        )
+        ironic.change_after(200, instance_uuid=None, reservation=None)
+
+    ironic.set_provision_state = remove_slowly  # type: ignore[method-assign]
+    bench.driver.destroy(None, fake.server(), None)
+    assert ironic.begun == ['deleted']
+
+
 def test_hold_that_ironic_does_not_abort_fails_the_destroy() -> None:
     """Ironic 39 aborts a service after its step, and a hold is a step.
 
