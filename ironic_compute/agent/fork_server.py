@@ -74,8 +74,8 @@ class ForkServer:
         self._requested: Pipes | None = None
         self._children: set[int] = set()  # When it was requested.
         self._forked: Child | None = None
-        # Killed workers that are not reaped yet.
-        self._unusable: list[ForkedProcess] = []
+        # Workers that are not used, will end soon, and are not reaped yet.
+        self._ending: set[int] = set()
         self._expect_answer()
 
     def fds(self) -> list[int]:
@@ -94,7 +94,7 @@ class ForkServer:
 
     def check(self) -> None:
         """Receive its answers, notice its end, start it when it is due."""
-        self._unusable = [p for p in self._unusable if p.poll() is None]
+        self._reap_unused()
         if self._process is not None and self._socket is not None:
             self._receive(self._process, self._socket)
         else:
@@ -207,7 +207,7 @@ class ForkServer:
         except OSError as exc:
             pipes.close()
             process.kill()
-            self._unusable.append(process)
+            self._ending.add(process.pid)
             self._give_up(f'its worker cannot be used: {exc}')
 
     def _check_progress(self, pid: int) -> None:
@@ -239,7 +239,10 @@ class ForkServer:
         if self._requested is not None:
             self._requested.close()
             adopt_orphans(False)
-            self._reap_unanswered()
+            # The agent starts no other process while a worker is requested,
+            # so a new child is that worker. It may hang now, and end later.
+            self._ending |= read_children() - self._children
+            self._reap_unused()
         if self._process is not None and self._socket is not None:
             self._process.kill()
             _wait(self._process)
@@ -248,15 +251,13 @@ class ForkServer:
         self._process = self._socket = self._requested = None
         self._is_ready = False
 
-    def _reap_unanswered(self) -> None:
-        """Reap a worker that has ended before it could answer.
+    def _reap_unused(self) -> None:
+        """Reap the workers that have ended and that nobody uses.
 
-        The agent starts no other process while a worker is requested, so a
-        new child is that worker. oslo.reports cannot report of a process with
-        a child that was not reaped.
+        oslo.reports cannot report of a process with a child that was not
+        reaped.
         """
-        for pid in read_children() - self._children:
-            reap_if_ended(pid)
+        self._ending = {p for p in self._ending if not reap_if_ended(p)}
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int | None:

@@ -74,10 +74,15 @@ def read_children() -> set[int]:
     return set()
 
 
-def reap_if_ended(pid: int) -> None:
-    """Remove a child that has ended from the kernel's table of processes."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+def reap_if_ended(pid: int) -> bool:
+    """Remove a child that has ended from the kernel's table of processes.
+
+    :returns: whether this process has no such child any more
+    """
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
 
 
 def _prctl(option: int, value: int) -> None:

@@ -50,6 +50,8 @@ TOY = textwrap.dedent(
                 time.sleep(60)
             if ties.behaviour == 'dies':
                 os.setpgid = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+            if ties.behaviour == 'is late':
+                os.setpgid = lambda *_: time.sleep(3)
             if ties.behaviour == 'imports':
                 sys.path.insert(0, ties.argument)
                 import loaded
@@ -270,6 +272,16 @@ def test_worker_that_cannot_be_watched_stays_no_zombie(
         assert wait_for(workers, WorkerExited).status == EX_OSERR
     assert serve(workers, HOME)
     assert not [pid for pid in read_children() if has_ended(pid)]
+
+
+def test_worker_that_is_not_awaited_any_more_stays_no_zombie(
+    make: Make,
+) -> None:
+    """It hung between its fork and its answer, and lived on."""
+    strangers = read_children()
+    workers = make('is late', standstill_s=1.0)
+    served = serve(workers, HOME)
+    turn_until(workers, lambda: read_children() - strangers <= {served})
 
 
 def test_fork_server_that_loads_for_too_long_is_given_up(
