@@ -265,8 +265,13 @@ class WorkerProcesses:
 
     def _end_spare(self) -> None:
         if self._spare is not None:
-            self._spare.kill()
+            self._kill_unused(self._spare)
             self._spare = None
+
+    def _kill_unused(self, child: Child) -> None:
+        """Kill a worker without a host; reap it later if it takes long."""
+        if not child.kill():
+            self._dying.append(child)
 
     def metrics_channels(self) -> dict[Host, MetricsChannel]:
         """Return the ways to the metrics of the workers that serve."""
@@ -328,9 +333,8 @@ class WorkerProcesses:
             return
         self._fork_server.check()
         unused = None if self._waiting else self._fork_server.take()
-        # Its host is not to be served any more.
-        if unused is not None and not unused.kill():
-            self._dying.append(unused)
+        if unused is not None:
+            self._kill_unused(unused)  # Its host is not to be served any more.
 
     def _keep_spare(self) -> None:
         """Start a spare worker if there is none and no worker is starting.

@@ -2,6 +2,7 @@
 """Workers that a fork server forks, as real processes without Nova."""
 
 import ast
+import dataclasses
 import errno
 import logging
 import os
@@ -27,6 +28,9 @@ from ironic_compute.agent.fork_server import ForkServer
 from ironic_compute.agent.parent_process import read_children
 from ironic_compute.agent.worker_processes import WorkerProcesses
 from tests.unit.ironic_compute.agent.open_files import count_fds
+from tests.unit.ironic_compute.agent.test_worker_processes import (
+    Uninterruptible,
+)
 
 HOME, OTHER = Host('c1'), Host('c2')
 
@@ -355,6 +359,25 @@ def test_fork_server_takes_the_place_of_the_spare_worker(make: Make) -> None:
     server._clock = _Later()
     turn_until(workers, lambda: workers._spare is None)
     assert server.is_ready
+
+
+def test_spare_worker_that_is_killed_slowly_stays_no_zombie(
+    make: Make,
+) -> None:
+    """It waits for its disk when a fork server takes its place."""
+    workers = make('patient', keeps_spare=True)
+    serve(workers, HOME)
+    server = kill_fork_server(workers)
+    turn_until(workers, lambda: workers._spare is not None)
+    spare = workers._spare
+    assert spare is not None
+    workers._spare = dataclasses.replace(
+        spare, process=Uninterruptible(spare.process)
+    )
+    server._clock = _Later()
+    turn_until(workers, lambda: workers._spare is None)
+    # Its pipes are closed, so it ends.
+    turn_until(workers, lambda: spare.process.pid not in read_children())
 
 
 def test_worker_whose_host_is_dropped_meanwhile_is_killed(make: Make) -> None:
