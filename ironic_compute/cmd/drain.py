@@ -21,6 +21,7 @@ from ironic_compute.cmd.hosts import HostArgument, all_hosts, read_members
 from ironic_compute.cmd.nova_access import (
     NovaRefused,
     ask_worker,
+    remote_name,
     use_nova_conductor,
 )
 from ironic_compute.ownership.drain_order import read_order
@@ -185,8 +186,12 @@ def try_read(read: Callable[[], Any]) -> Any:
         return exc
     except oslo_messaging.MessagingTimeout:
         return NovaRefused('nova-conductor does not answer')
-    except oslo_messaging.RemoteError as exc:  # Its database may be away.
-        return NovaRefused(f'nova-conductor has failed ({exc.exc_type})')
+    except Exception as exc:
+        name = remote_name(exc)
+        if name is None:
+            raise
+        # Its database may be away.
+        return NovaRefused(f'nova-conductor has failed ({name})')
 
 
 def read_service(host: Host) -> Any | None:

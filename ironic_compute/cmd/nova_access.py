@@ -71,7 +71,9 @@ def translated_conductor() -> Iterator[None]:
             'nova-conductor does not answer within [DEFAULT] '
             'rpc_response_timeout; check that it runs, and transport_url'
         ) from exc
-    except oslo_messaging.RemoteError as exc:
+    except Exception as exc:
+        if remote_name(exc) is None:
+            raise
         raise NovaRefused(
             f'nova-conductor has failed ({_describe_remote(exc)}); see its '
             f'log, and check that its database answers'
@@ -168,11 +170,25 @@ def failed(exc: Exception) -> str:
     )
 
 
+def remote_name(exc: Exception) -> str | None:
+    """Return the class of an error of another process; None: of this one.
+
+    oslo.messaging marks those of Nova's modules, and has the traceback in the
+    text of all.
+    """
+    if isinstance(exc, oslo_messaging.RemoteError):
+        return str(exc.exc_type)
+    name, text = type(exc).__name__, str(exc.args[0]) if exc.args else ''
+    if name.endswith('_Remote') or _TRACEBACK.search(text):
+        return name.removesuffix('_Remote')
+    return None
+
+
 def _describe_remote(exc: Exception) -> str:
     if isinstance(exc, oslo_messaging.RemoteError):
-        name, text = exc.exc_type, exc.value
+        text = exc.value
     else:
-        name = type(exc).__name__.removesuffix('_Remote')
         text = exc.args[0] if exc.args else ''
+    name = remote_name(exc) or type(exc).__name__
     why, *_ = _TRACEBACK.split(str(text))
     return f'{name}: {" ".join(why.split())}'

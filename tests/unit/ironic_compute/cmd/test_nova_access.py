@@ -12,7 +12,13 @@ from oslo_config import cfg
 from oslo_messaging._drivers import common
 
 from hashring.ring import Host
-from ironic_compute.cmd import hosts, node_moves, node_views, nova_access
+from ironic_compute.cmd import (
+    drain,
+    hosts,
+    node_moves,
+    node_views,
+    nova_access,
+)
 from resource_tracker.node import NodeId
 
 
@@ -115,6 +121,36 @@ def test_no_error_of_a_worker_shows_a_traceback(
     with pytest.raises(nova_access.NovaRefused) as caught:
         hosts.send_to_any(request, [Host('c1')])
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    'error',
+    [nova_exception.ServiceNotFound(service_id=7), OSError(24, 'Too many')],
+)
+def test_no_error_of_a_conductor_shows_a_traceback(error: Exception) -> None:
+    """They come with their own class; a command that waits goes on."""
+
+    def read() -> None:
+        raise _sent_through_rabbitmq(error)
+
+    name = type(error).__name__
+    found = nova_access.try_soon(read, 60.0)
+    assert str(found).startswith(f'nova-conductor has failed ({name}: ')
+    assert 'Traceback' not in str(found)
+    waits = drain.try_read(read)
+    assert str(waits) == f'nova-conductor has failed ({name})'
+
+
+def test_error_of_the_command_itself_is_not_called_remote() -> None:
+    """It is a fault of the command, or has a sentence of its own."""
+
+    def read() -> None:
+        raise KeyError('host')
+
+    with pytest.raises(KeyError):
+        drain.try_read(read)
+    with pytest.raises(KeyError), nova_access.translated_conductor():
+        read()
 
 
 def test_a_silent_conductor_is_named(
