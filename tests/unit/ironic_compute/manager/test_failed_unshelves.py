@@ -20,7 +20,7 @@ NO_ANSWER = oslo_messaging.MessagingTimeout('no answer')
 
 
 class _Manager(FreesFailedUnshelves):
-    """The manager of host c1."""
+    """The manager of host c1; the server has no volumes."""
 
     def __init__(self, node: str) -> None:
         self._node = NodeId(node)
@@ -36,6 +36,9 @@ class _Manager(FreesFailedUnshelves):
 
     def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
         return [self._node]
+
+    def _list_attached(self, context: Any, instance: Any) -> list[Any]:
+        return []
 
     def release_node(self, node: str | None, server: str) -> None:
         self.released.append((node, server, list(self.freed)))
@@ -70,13 +73,14 @@ def _manager_of(
 ) -> _Manager:
     """Unshelve a server on n1; return the manager.
 
-    :param answers: the fields of its record, each time when it is read
+    :param answers: the fields of its record, each time when it is read, and
+        the last one from then on
     :param vm_state: what Nova has set in its Instance, and not saved
     """
-    left = iter(answers)
+    left = list(answers)
 
     def read(context: Any, server: str) -> Any:
-        answer = next(left)
+        answer = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(answer, Exception):
             raise answer
         return types.SimpleNamespace(**_shelved(**answer))
