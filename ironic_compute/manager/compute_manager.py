@@ -386,7 +386,7 @@ class IronicComputeManager(
         """Undo a build that an earlier worker of this host has begun.
 
         The server keeps its allocation, so it can be built on the same node
-        again. Volumes keep their attachments, which the build updates.
+        again. Volumes keep their attachments, which the build replaces.
 
         :returns: False if Ironic has taken the deploy over
         """

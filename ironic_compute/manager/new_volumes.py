@@ -41,6 +41,8 @@ LOG = logging.getLogger(__name__)
 
 # The states of a volume that Cinder has not made yet.
 _MAKING = ('creating', 'downloading')
+# The state of an attachment to no node.
+_RESERVED = 'reserved'
 # Why a volume of an earlier build cannot be used: Cinder could not make it, it
 # is gone or in use elsewhere, or it is in another availability zone.
 _UNUSABLE = (
@@ -133,6 +135,7 @@ class NamesNewVolumes(nova_manager.ComputeManager):
             self._find_attachments(context, instance.uuid, bdms)
             for bdm in filter(is_new, bdms):
                 self._take_up(context, instance, bdm)
+            self._disconnect(context, instance, bdms)
         except Exception as exc:
             # Nova shows its message to the user, as of any volume.
             raise nova_exception.InvalidBDM(str(exc)) from exc
@@ -151,6 +154,26 @@ class NamesNewVolumes(nova_manager.ComputeManager):
             }
             for bdm in filter(is_new, bdms):
                 bdm.attachment_id = found.get(bdm.volume_id)
+
+    def _disconnect(self, context: Any, instance: Any, bdms: Any) -> None:
+        """Replace attachments of an earlier node by reservations.
+
+        Cinder was away when the build there had failed. If it updated such an
+        attachment, it would export the volume to that node for ever, and the
+        next server there could read it.
+        """
+        attached = [bdm for bdm in bdms if bdm.is_volume and bdm.attachment_id]
+        if not attached:
+            return
+        status_of = {
+            each['id']: each.get('status', _RESERVED)
+            for each in list_attachments(
+                self.volume_api, context, instance.uuid
+            )
+        }
+        for bdm in attached:
+            if status_of.get(bdm.attachment_id, _RESERVED) != _RESERVED:
+                self._terminate_volume_connections(context, instance, [bdm])
 
     def _take_up(self, context: Any, instance: Any, bdm: Any) -> None:
         """Reserve the volume of an earlier build, or have a new one made.

@@ -105,6 +105,7 @@ class _Cinder:
     :ivar at_sleep: called when Nova waits for a volume
     :ivar zone: of the volumes
     :ivar refused: an attachment that is not deleted
+    :ivar reserved: the attachments to no node
     """
 
     def __init__(self) -> None:
@@ -116,6 +117,7 @@ class _Cinder:
         self.zones: set[str] = {'z1'}
         self.is_up = True
         self.refused: str | None = None
+        self.reserved: set[str] = set()
         self.made_count = 0
 
     def create(self, context: Any, size: int, *args: Any, **how: Any) -> Any:
@@ -156,6 +158,7 @@ class _Cinder:
         self.statuses[name] = 'reserved'
         key = f'a{len(self.attachments) + 1}'
         self.attachments[key] = name, server
+        self.reserved.add(key)
         return {'id': key}
 
     def attachment_get_all(self, context: Any, instance_id: str) -> Any:
@@ -163,7 +166,11 @@ class _Cinder:
             self.is_up = True
             raise nova_exception.CinderConnectionFailed(reason='refused')
         return [
-            {'id': key, 'volume_id': name}
+            {
+                'id': key,
+                'volume_id': name,
+                'status': 'reserved' if key in self.reserved else 'attached',
+            }
             for key, (name, server) in self.attachments.items()
             if server == instance_id
         ]
@@ -172,6 +179,7 @@ class _Cinder:
         self, context: Any, key: str, connector: Any, device: str
     ) -> Any:
         self.at_attach()
+        self.reserved.discard(key)
         return {'connection_info': {'data': {}}}
 
     def attachment_complete(self, context: Any, key: str) -> None:
@@ -185,6 +193,10 @@ class _Cinder:
             self.statuses[name] = 'available'
 
 
+class _Manager(NamesNewVolumes, RepeatedShelving):
+    """The part of the manager that has to do with volumes."""
+
+
 class _Room:
     """Workers of one host, Nova and Cinder."""
 
@@ -193,7 +205,7 @@ class _Room:
 
     def start_worker(self) -> Any:
         """Return the manager of a new worker."""
-        manager: Any = object.__new__(NamesNewVolumes)
+        manager: Any = object.__new__(_Manager)
         manager.clock = ManualClock()
         methods = {
             name: getattr(self.cinder, name)
@@ -500,3 +512,23 @@ def test_volumes_that_were_there_before_are_left_to_nova(
     room.build()
     assert room.cinder.statuses == {'v9': 'in-use'}
     assert room.cinder.made_count == 0
+
+
+def test_volume_leaves_the_node_of_a_build_that_has_failed(
+    make_room: Any,
+) -> None:
+    """Cinder was away when that build had failed, and is back now.
+
+    It exports a volume to a further node without an end of the former export.
+    """
+    room = make_room('volume', 'volume')
+    for row, name in zip(room.nova.rows, ('v1', 'v2'), strict=True):
+        room.cinder.statuses[name] = 'available'
+        made = room.cinder.attachment_create(_CONTEXT, name, 's1')
+        row |= {'volume_id': name, 'attachment_id': made['id']}
+    room.build()
+    room.cinder.reserved = {'a2'}
+    room.build()
+    assert set(room.cinder.attachments) == {'a3', 'a2'}
+    assert [row['attachment_id'] for row in room.nova.rows] == ['a3', 'a2']
+    assert room.cinder.statuses == {'v1': 'in-use', 'v2': 'in-use'}
