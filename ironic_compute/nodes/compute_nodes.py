@@ -282,12 +282,17 @@ class ComputeNodes:
     def delete_row(self, row: Any) -> bool:
         """Delete a row, if its holder in the database is the one in ``row``.
 
+        A row that is gone counts as deleted: an earlier request may have had
+        no answer, or nova-conductor has carried out this one twice.
+
         :returns: False if another host has become the holder meanwhile (Nova
             deletes with compare-and-swap)
         """
         self._gate.wait()
         try:
             row.destroy()
+        except nova_exception.ComputeHostNotFound:
+            return True
         except nova_exception.ObjectActionError:
             return False
         return True

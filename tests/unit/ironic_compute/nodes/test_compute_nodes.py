@@ -2,6 +2,7 @@
 """ComputeNode rows: when a row is written, and that its marks are kept."""
 
 import pytest
+from nova import exception as nova_exception
 from nova import objects
 
 from hashring.ring import Host
@@ -160,3 +161,33 @@ def test_facts_of_a_node_keep_its_row_new() -> None:
     compute_nodes._set_fields(row, FACTS)
     assert not records.is_new_row(row, 0.0)
     assert records.incarnation_of(row) == '100'
+
+
+@pytest.mark.parametrize(
+    ('error', 'is_gone'),
+    [
+        (None, True),
+        (nova_exception.ComputeHostNotFound(host='1'), True),
+        (
+            nova_exception.ObjectActionError(
+                action='destroy', reason='host changed'
+            ),
+            False,
+        ),
+    ],
+)
+def test_row_that_is_gone_counts_as_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+    rows: ComputeNodes,
+    error: Exception | None,
+    is_gone: bool,
+) -> None:
+    """The first request may have been carried out without an answer."""
+
+    def destroy(row: objects.ComputeNode) -> None:
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(objects.ComputeNode, 'destroy', destroy)
+    row = objects.ComputeNode(id=1, host='c1')
+    assert rows.delete_row(row) is is_gone
