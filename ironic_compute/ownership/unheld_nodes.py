@@ -58,14 +58,18 @@ class UnheldNodes:
     # Called by the feed, by the audit and for messages of other hosts
 
     def add(self, facts: NodeFacts) -> None:
-        """Add a node of the pool, or replace its facts."""
+        """Add a node of the pool, or replace its facts.
+
+        It may be in two lists: it is due again when the rows of all nodes are,
+        or when it has changed, while a pass places it.
+        """
         node = facts.uuid
         with self._lock:
-            if node in self._unplaced:
-                self._unplaced[node] = facts
-            elif node in self._of_foreign:
-                self._of_foreign[node] = facts
-            elif node not in self._of_pool:
+            is_waiting = False
+            for waiting in (self._due, self._unplaced, self._of_foreign):
+                if node in waiting:
+                    waiting[node], is_waiting = facts, True
+            if not is_waiting and node not in self._of_pool:
                 self._due[node] = facts
 
     def mark_missing(self, node: NodeId) -> None:
@@ -159,7 +163,7 @@ class UnheldNodes:
                 self._of_pool.discard(node)
                 for waiting in (self._unplaced, self._of_foreign):
                     if node in waiting:
-                        self._due[node] = waiting.pop(node)
+                        self._due.setdefault(node, waiting.pop(node))
 
     def mark_found(self, node: NodeId) -> None:
         """Record that a read of this one node has found it in Ironic."""

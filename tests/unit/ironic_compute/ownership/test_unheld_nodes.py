@@ -3,6 +3,8 @@
 
 import collections
 
+import pytest
+
 from hashring.ring import Host, Ring
 from ironic_compute.ownership.unheld_nodes import UnheldNodes
 from ironic_compute.pool.view import RingStatus
@@ -97,6 +99,23 @@ def test_node_put_back_keeps_its_newer_facts() -> None:
     unheld.add(newer)
     unheld.put_back({N1: FACTS, N2: NodeFacts(N2)})
     assert unheld.take_due(ALONE, 1.0) == {N1: newer, N2: NodeFacts(N2)}
+
+
+@pytest.mark.parametrize('is_foreign', [False, True])
+def test_node_that_changed_during_a_pass_gets_its_next_facts(
+    is_foreign: bool,
+) -> None:
+    """It is due again then, and waits for a holder, too."""
+    unheld = _placing(N1)
+    unheld.add(NodeFacts(N1, resource_class='second'))
+    if is_foreign:
+        unheld.set_held_elsewhere(FACTS, in_pool=False)
+    else:
+        unheld.set_unplaced(FACTS)
+    newest = NodeFacts(N1, resource_class='third')
+    unheld.add(newest)
+    assert unheld.facts(N1) == newest
+    assert unheld.take_due(WIDER, 99.0) == {N1: newest}
 
 
 def test_list_replaces_all_but_held_nodes() -> None:
