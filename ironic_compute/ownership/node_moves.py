@@ -102,8 +102,8 @@ class NodeMoves:
 
     def __attrs_post_init__(self) -> None:
         self._lock = threading.Lock()
-        # Nodes that are being moved or pinned upon an operator's order.
-        self._under_way: dict[NodeId, Pin] = {}
+        # What is just being done to a node upon an operator's order.
+        self._under_way: dict[NodeId, str] = {}
 
     # One node to a host that an operator names
 
@@ -126,8 +126,11 @@ class NodeMoves:
         :param is_dry_run: write nothing; return what would be returned now
         """
         holder = self._held_nodes.host
+        what = (
+            f'moved to host {pin.host} and pinned there, ordered by {pin.by}'
+        )
         try:
-            with self._alone_on(node, None if is_dry_run else pin):
+            with self._alone_on(node, None if is_dry_run else what):
                 if not replaces:
                     self._pinning.check_may_replace(node, pin)
                 server = self._move(
@@ -138,8 +141,11 @@ class NodeMoves:
         return MoveResult(holder, server=server)
 
     @contextlib.contextmanager
-    def _alone_on(self, node: NodeId, pin: Pin | None) -> Iterator[None]:
+    def _alone_on(self, node: NodeId, what: str | None) -> Iterator[None]:
         """Note the order for a node for the block; None: note nothing.
+
+        What the order does follows from the pin, which no other order may
+        change meanwhile.
 
         :raises Refused: another order for it is under way
         """
@@ -147,16 +153,15 @@ class NodeMoves:
             other = self._under_way.get(node)
             if other is not None:
                 raise Refused(
-                    f'Node {node} is just being moved to host {other.host} '
-                    f'and pinned there, ordered by {other.by}; try again when '
-                    f'that has ended'
+                    f'Node {node} is just being {other}; try again when that '
+                    f'has ended'
                 )
-            if pin is not None:
-                self._under_way[node] = pin
+            if what is not None:
+                self._under_way[node] = what
         try:
             yield
         finally:
-            if pin is not None:
+            if what is not None:
                 del self._under_way[node]
 
     def _move(
@@ -190,7 +195,7 @@ class NodeMoves:
         """Remove the pin of a node; the ring decides its host again."""
         holder = self._held_nodes.host
         try:
-            with self._alone_on(node, None):
+            with self._alone_on(node, 'unpinned'):
                 former = self._pinning.unpin(node)
         except Refused as exc:
             return UnpinResult(holder, why_not=str(exc))
@@ -245,10 +250,13 @@ class NodeMoves:
         if why_not is not None:
             return MoveResult(holder, why_not=why_not)
         cause = Cause(Reason.REBALANCE, self.orders.by(order))
+        by = f', ordered by {cause.by}' if cause.by else ''
+        what = f'moved by a rebalance of the pool{by}'
         try:
-            target = self._find_target(node)
-            terms = Terms(changes_zone=changes_zone)
-            server = self._evictor.evict(node, target, terms, cause=cause)
+            with self._alone_on(node, what):
+                target = self._find_target(node)
+                terms = Terms(changes_zone=changes_zone)
+                server = self._evictor.evict(node, target, terms, cause=cause)
         except Refused as exc:
             return MoveResult(holder, why_not=str(exc))
         return MoveResult(holder, server=server)

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the journal gets from those that move nodes."""
 
+import threading
+from typing import Any
+
 import pytest
 
 from hashring.ring import Host, Ring
 from ironic_compute.journal.moves import Cause, Move, Reason
-from ironic_compute.nodes.pins import Pin
+from ironic_compute.nodes.pins import Pin, set_pin
 from ironic_compute.ownership.eviction import Refused, Terms
+from ironic_compute.ownership.node_moves import MoveResult
 from ironic_compute.ownership.rebalance_order import RebalanceOrder
 from tests.simulation.faults import Unreachable
 from tests.unit.ironic_compute.hosts import Cloud
@@ -180,6 +184,70 @@ def test_second_order_for_a_node_is_told_of_the_first(
     )
     assert [_short(move) for move in desk.one.moved] == [
         ('evict', 'pin', 'ann on ctl-1')
+    ]
+
+
+@pytest.mark.parametrize('unpins', [False, True])
+def test_rebalance_moves_no_node_that_is_being_pinned(
+    desk: MovesDesk, unpins: bool
+) -> None:
+    """It would wait for the write of the pin, of which it does not know."""
+    node = desk.node if unpins else desk.misplace()
+    if unpins:
+        for row in (desk.cloud.nova.rows[node], desk.one.held_nodes.row(node)):
+            set_pin(row, Pin(C2, 'ann'))
+    desk.writes.clear()
+    said: list[MoveResult] = []
+    other = threading.Thread(
+        target=lambda: said.append(desk.moves.rebalance(node)), daemon=True
+    )
+    rows, write = desk.one.rows, desk.one.rows.write_pin
+
+    def write_pin(row: Any, pin: Pin | None) -> None:
+        other.start()
+        for _ in range(500):
+            if said or 'locked' in desk.writes:
+                break
+            other.join(0.01)
+        write(row, pin)
+
+    rows.write_pin = write_pin  # type: ignore[method-assign]
+    if unpins:
+        assert desk.moves.unpin(node).why_not is None
+        what = 'unpinned'
+    else:
+        result = desk.moves.move(
+            node, Pin(C1, 'ann'), replaces=False, is_dry_run=False
+        )
+        assert result == MoveResult(C1)
+        what = 'moved to host c1 and pinned there, ordered by ann'
+    other.join()
+    assert desk.state(node) == (C1, None if unpins else C1, C1)
+    assert said[0].why_not == (
+        f'Node {node} is just being {what}; try again when that has ended'
+    )
+
+
+def test_nothing_is_ordered_for_a_node_that_a_rebalance_moves(
+    desk: MovesDesk,
+) -> None:
+    """The refusal says who has ordered the rebalance."""
+    node = desk.misplace()
+    desk.moves.orders.begin(RebalanceOrder('k1', 'ann'), is_dry_run=False)
+    said: list[str | None] = []
+    other = threading.Thread(
+        target=lambda: said.append(desk.moves.unpin(node).why_not), daemon=True
+    )
+
+    def unpin() -> None:
+        other.start()
+        other.join(5.0)
+
+    desk.before_save = unpin
+    assert desk.moves.rebalance(node, 'k1').server == S1
+    assert said == [
+        f'Node {node} is just being moved by a rebalance of the pool, ordered '
+        f'by ann; try again when that has ended'
     ]
 
 
