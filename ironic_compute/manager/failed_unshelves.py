@@ -79,13 +79,15 @@ class FreesFailedUnshelves(nova_manager.ComputeManager):
         get it, which is as soon as it has no allocation. If nova-api has
         deleted the server, it has none now. A deployed server keeps its
         allocation, even if it could not be saved: Nova's
-        ``reverts_task_state`` saves that it is active.
+        ``reverts_task_state`` saves that it is active, or the key.
         """
+        key = instance.key_data, instance.auto_disk_config
         rest = image, filter_properties, node, *args
         try:
             super()._unshelve_instance(context, instance, *rest)
         except Exception:
             with excutils.save_and_reraise_exception():
+                instance.key_data, instance.auto_disk_config = key
                 if instance.vm_state != vm_states.ACTIVE:
                     self._free_volumes(context, instance, node)
                     self.release_node(node, instance.uuid)

@@ -28,6 +28,7 @@ class _Manager(FreesFailedUnshelves):
         self.clock = ManualClock()
         self.freed: list[str] = []
         self.released: list[Any] = []
+        self.server: Any = None
         self.reportclient = types.SimpleNamespace(
             delete_allocation_for_instance=lambda context, server, force: (
                 self.freed.append(server)
@@ -46,9 +47,10 @@ class _Manager(FreesFailedUnshelves):
 
 @pytest.fixture(autouse=True)
 def fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first save of Nova's unshelve has no answer."""
+    """A save of Nova's unshelve has no answer; the key is removed then."""
 
     def fail(self: Any, context: Any, instance: Any, *_: Any) -> None:
+        instance.key_data, instance.auto_disk_config = None, False
         raise NO_ANSWER
 
     monkeypatch.setattr(
@@ -71,7 +73,7 @@ def _manager_of(
     allocated: str = 'n1',
     vm_state: str = vm_states.SHELVED_OFFLOADED,
 ) -> _Manager:
-    """Unshelve a server on n1; return the manager.
+    """Unshelve a server on n1; return the manager, which has the server.
 
     :param answers: the fields of its record, each time when it is read, and
         the last one from then on
@@ -91,7 +93,13 @@ def _manager_of(
         Delivery(lambda: None, False).handled(),
         pytest.raises(oslo_messaging.MessagingTimeout) as raised,
     ):
-        server = types.SimpleNamespace(uuid='s1', vm_state=vm_state)
+        server = types.SimpleNamespace(
+            uuid='s1',
+            vm_state=vm_state,
+            key_data='ssh-rsa',
+            auto_disk_config=True,
+        )
+        manager.server = server
         manager._unshelve_instance('ctx', server, 'image', {}, 'n1')
     assert raised.value is NO_ANSWER
     return manager
@@ -177,3 +185,14 @@ def test_deployed_server_keeps_its_node(
     """Only its last save had no answer."""
     manager = _manager_of(monkeypatch, {}, vm_state=vm_states.ACTIVE)
     assert manager.released == []
+
+
+@pytest.mark.parametrize(
+    'vm_state', [vm_states.SHELVED_OFFLOADED, vm_states.ACTIVE]
+)
+def test_server_keeps_its_key(
+    vm_state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nova puts it back only after a success, and saves it as removed."""
+    server = _manager_of(monkeypatch, {}, vm_state=vm_state).server
+    assert (server.key_data, server.auto_disk_config) == ('ssh-rsa', True)
