@@ -37,7 +37,29 @@ from ironic_compute.manager.stale_messages import SHELVING, drop, is_due
 
 LOG = logging.getLogger(__name__)
 
-_has_no_answer_of_ironic = after(errors.IronicUnavailable)
+
+def _has_no_answer(exc: Exception) -> bool:
+    """Repeat if a service did not answer."""
+    return errors.is_ironic_away(exc) or has_no_answer(exc)
+
+
+def _has_failed_in_ironic(exc: Exception) -> bool:
+    """Repeat after a status 500 of Ironic."""
+    is_unavailable = after(errors.IronicUnavailable)(exc)
+    return is_unavailable and not errors.is_ironic_away(exc)
+
+
+_retried_in_ironic = retried(
+    'Ironic has failed at the shelving of server %(server)s, which is '
+    'repeated for ten minutes: %(error)s',
+    _has_failed_in_ironic,
+    limit_s=600.0,
+)
+"""Repeat a method, but not for ever.
+
+Ironic's database may be away for a while, but there are refusals with this
+status, and a delete of the server waits meanwhile.
+"""
 
 
 class RepeatedShelving(nova_manager.ComputeManager):
@@ -62,8 +84,9 @@ class RepeatedShelving(nova_manager.ComputeManager):
     @retried(
         'The shelving of server %(server)s waits until all services answer: '
         '%(error)s',
-        lambda exc: has_no_answer(exc) or _has_no_answer_of_ironic(exc),
+        _has_no_answer,
     )
+    @_retried_in_ironic
     @retried_in_cinder
     def _shelve_offload_instance(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any

@@ -213,6 +213,18 @@ def test_shelving_goes_on_when_ironic_answers_again(
     assert _shelve(manager, monkeypatch) == ['shelved', 'shelved']
 
 
+def test_shelving_that_fails_in_ironic_ends_after_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ironic answers so to some teardowns that it refuses."""
+    failed = nova_exception.InstanceDeployFailure(reason='no power driver')
+    failed.__cause__ = errors.IronicUnavailable('no power driver', 500)
+    manager = _Shelving([failed] * 1000, has_node=True)
+    with pytest.raises(nova_exception.InstanceDeployFailure):
+        _shelve(manager, monkeypatch)
+    assert manager.clock.now_s() == 1600.0
+
+
 def test_shelving_that_ironic_refuses_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
