@@ -95,7 +95,7 @@ class KeepsDeployedServers(nova_manager.ComputeManager):
         Ironic does not answer then, recovery stops it later.
         """
         try:
-            with self._repeating_end(instance):
+            with _keeping_stopped(instance), self._repeating_end(instance):
                 super()._do_rebuild_instance(
                     context, instance, *args, **kwargs
                 )
@@ -154,6 +154,25 @@ class KeepsDeployedServers(nova_manager.ComputeManager):
                 {'server': instance.uuid, 'error': exc},
             )
             return power_state.NOSTATE
+
+
+def _keeping_stopped(instance: Any) -> AbstractContextManager[None]:
+    """Save the end of a stopped server's rebuild and the task of its stop.
+
+    Nova saves the task next. If the worker ended in between, the server would
+    stay on.
+    """
+    was_stopped = instance.vm_state == vm_states.STOPPED
+
+    def save(former: Any, *args: Any, **kwargs: Any) -> None:
+        is_end = (instance.vm_state, instance.task_state) == _ENDED
+        # It is another one that clears the task of a stop that has failed.
+        expected = kwargs.get('expected_task_state') or ()
+        if was_stopped and is_end and task_states.REBUILD_SPAWNING in expected:
+            instance.task_state = task_states.POWERING_OFF
+        former(*args, **kwargs)
+
+    return saved_by(instance, save)
 
 
 def _is_end_unsaved(instance: Any) -> bool:

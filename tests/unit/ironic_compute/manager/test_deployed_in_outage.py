@@ -46,6 +46,7 @@ class _Conductor(GatedConductor):
         self.client = self
         self._error, self._back_s = error, 0.0
         self.row: dict[str, Any] = {'task_state': task_state}
+        self.rows: list[dict[str, Any]] = []
 
     def go_away(self) -> None:
         self._back_s = self.clock.now_s() + _AWAY_S
@@ -70,6 +71,7 @@ class _Conductor(GatedConductor):
                 instance_uuid=server.uuid, expected={}, actual={}
             )
         self.row.update(server.obj_get_changes())
+        self.rows.append(dict(self.row))
         return {'obj_what_changed': []}, None
 
 
@@ -274,3 +276,6 @@ def test_rebuilt_server_is_stopped_later_if_ironic_is_away(
     )
     assert conductor.row['vm_state'] == vm_states.ACTIVE
     assert conductor.row['task_state'] == task_states.POWERING_OFF
+    # A worker that is killed after its save leaves the stop to recovery.
+    ended = [r for r in conductor.rows if r.get('vm_state') == 'active']
+    assert ended[0]['task_state'] == task_states.POWERING_OFF
