@@ -7,6 +7,10 @@ Nova's last save of a reboot, and the one with which it clears the task of a
 request that failed, overwrite the newer task, because they expect no task. The
 message of the newer request then counts as stale, so the request is never
 done. Here these saves expect the handler's own tasks.
+
+Nova clears a task twice if a request fails after its end, such as a rebuild
+that is refused: the Instance then counts its task as changed, though it is the
+one that was saved before. Such a save leaves the task as it is.
 """
 
 import contextlib
@@ -36,8 +40,10 @@ def keeping_newer_tasks(
 
     def save_own(*args: Any, **kwargs: Any) -> None:
         nonlocal saved
-        is_task_kept = instance.task_state == saved
-        if args or 'expected_task_state' in kwargs or is_task_kept:
+        if args or 'expected_task_state' in kwargs:
+            save(*args, **kwargs)
+        elif instance.task_state == saved:
+            instance.obj_reset_changes(['task_state'])
             save(*args, **kwargs)
         else:
             # Once the handler has ended its task, any task is a newer one,

@@ -321,3 +321,21 @@ def _wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
     # The thread has read the record by now, if it reads it too early.
     time.sleep(0.1)
+
+
+def test_task_that_is_cleared_twice_is_a_newer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nova clears the one of a refused rebuild, and once more at the end."""
+    objects.register_all()
+    conductor = _Conductor(task_states.REBUILDING)
+    monkeypatch.setattr(objects_base.NovaObject, 'indirection_api', conductor)
+    instance = _instance(conductor.row)
+    own = frozenset({task_states.REBUILDING, None})
+    with keeping_newer_tasks(instance, own):
+        instance.task_state = None
+        instance.save()
+        conductor.row['task_state'] = task_states.POWERING_OFF
+        instance.task_state = None
+        instance.save()
+    assert conductor.row['task_state'] == task_states.POWERING_OFF
