@@ -98,17 +98,7 @@ class StateDir:
         :raises StateDirRefused: the directory cannot be written or locked,
             or another agent has locked it.
         """
-        try:
-            self._path.mkdir(parents=True, exist_ok=True)
-            fd = os.open(
-                self._path / 'agent.lock', os.O_RDWR | os.O_CREAT, 0o600
-            )
-        except OSError as exc:
-            raise errors.StateDirRefused(
-                f'{OPTION} is {self._path}, which cannot be written '
-                f'({exc.strerror}): create it for the user of this service '
-                'or name another folder.'
-            ) from exc
+        fd = self._open_lock_file()
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
@@ -117,6 +107,32 @@ class StateDir:
         self._lock_fd = fd
         # If this fails, the next write of hosts repeats it.
         self._empty_files()
+
+    def check(self) -> None:
+        """Create the directory if necessary, and see that it can be written.
+
+        Another process may have locked it.
+
+        :raises StateDirRefused: it cannot be written
+        """
+        os.close(self._open_lock_file())
+
+    def _open_lock_file(self) -> int:
+        """Return a descriptor of the file that is locked.
+
+        :raises StateDirRefused: the directory cannot be written
+        """
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            return os.open(
+                self._path / 'agent.lock', os.O_RDWR | os.O_CREAT, 0o600
+            )
+        except OSError as exc:
+            raise errors.StateDirRefused(
+                f'{OPTION} is {self._path}, which cannot be written '
+                f'({exc.strerror}): create it for the user of this service '
+                'or name another folder.'
+            ) from exc
 
     def _why_unlocked(self, exc: OSError) -> str:
         if isinstance(exc, BlockingIOError):

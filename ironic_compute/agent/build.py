@@ -116,6 +116,7 @@ def build_agent(
     membership = _make_membership(conf, group, timing, backend)
     workers = _make_workers(conf, commands.worker, clock, fork_server)
     if predecessor is not None:
+        state.check()  # While the other daemon can still serve on.
         predecessor.wait_for_end(workers)
     state.open()
     limit_s = conf.ironic_compute.worker_start_s

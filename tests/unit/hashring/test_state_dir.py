@@ -53,6 +53,19 @@ def test_an_unwritable_folder_is_refused(tmp_path: pathlib.Path) -> None:
         StateDir(tmp_path / 'file' / 'below', POOL).open()
 
 
+def test_a_folder_that_another_process_uses_can_be_checked(
+    tmp_path: pathlib.Path,
+) -> None:
+    """By a daemon that waits for the end of the one before it."""
+    first, second = StateDir(tmp_path, POOL), StateDir(tmp_path, POOL)
+    first.open()
+    second.check()
+    first.close()
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(errors.StateDirRefused, match='state_path'):
+        StateDir(tmp_path / 'file' / 'below', POOL).check()
+
+
 def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:
     """The token, known hosts and confirmed mappings are read again."""
     StateDir(tmp_path, POOL).write_home_lock(C1, TOKEN)

@@ -202,15 +202,22 @@ def test_next_daemon_gets_the_signals_that_came_too_early(
     _wait_for_line(folder, f' {pid} INFO .*Read the configuration again')
 
 
+@pytest.mark.parametrize(
+    'mistake',
+    [
+        '[coordination]\nlease_term_s = x\n',
+        '[ironic_compute]\nstate_path = /dev/null/state_path\n',
+    ],
+)
 def test_daemon_serves_on_if_the_next_one_cannot(
-    agent: subprocess.Popen[str], folder: pathlib.Path
+    agent: subprocess.Popen[str], folder: pathlib.Path, mistake: str
 ) -> None:
     """Somebody has made a mistake in the file."""
     pool = folder / 'conf.d' / 'pool.conf'
-    pool.write_text(pool.read_text() + '[coordination]\nlease_term_s = x\n')
+    pool.write_text(pool.read_text() + mistake)
     agent.send_signal(signal.SIGURG)
     _wait_for_line(folder, 'does not replace this one: it ended with .* 78')
-    _wait_for_line(folder, 'ironic-compute: .*lease_term_s')
+    _wait_for_line(folder, 'ironic-compute: .*(lease_term_s|state_path)')
     agent.send_signal(signal.SIGHUP)
     _wait_for_instructions(folder, reloads=1, reports=0)
 
