@@ -57,11 +57,14 @@ class Admission:
         """Return why this agent has to end, or None.
 
         :param mine: the members of this group that are up
-        :param groups: the other groups; None: not read yet
+        :param groups: the other groups; None: not read under this lease
         :param now_s: this agent's clock, CLOCK_BOOTTIME
         :param holds_home: whether this agent has the lock of its home host
         """
-        if self.is_admitted or groups is None:
+        if self.is_admitted:
+            return None
+        if groups is None:
+            self._duplicate_home.forget()
             return None
         self._take(groups)
         rival = self._duplicate_home.find_rival(self._view, now_s)

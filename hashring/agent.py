@@ -231,7 +231,7 @@ class Agent:
         disagreeing_members = self.pool.disagreeing_members() if held else ()
         self._operator_log.log_disagreement(disagreeing_members, now_s)
         self._operator_log.log_lease_terms(state.view.members)
-        self._handle(_lease_status(state))
+        self._handle(state.lease_status())
         self._judge_paths(state, now_s, held=held)
         self._check_other_groups(state)
 
@@ -304,8 +304,9 @@ class Agent:
     def _check_other_groups(self, state: HeartbeatState) -> None:
         """Leave if another group's pool has nodes of this agent's pool."""
         now_s, holds_home = self._clock.now_s(), self.assignment.holds_home()
+        groups = state.other_groups if state.lease.held(now_s) else None
         exit_message = self._admission.why_refused(
-            state.view.up(), state.other_groups, now_s, holds_home=holds_home
+            state.view.up(), groups, now_s, holds_home=holds_home
         )
         self._operator_log.log_former_pool(self._admission.former_pool)
         if exit_message is not None and self.assignment.leaving is None:
@@ -487,13 +488,3 @@ class Agent:
         leave = leaving is not None and not leaving.restarting
         self._group.close(leave=leave, timeout_s=CLOSE_TIMEOUT_S)
         self._saved_state.close()
-
-
-def _lease_status(state: HeartbeatState) -> events.LeaseStatus:
-    return events.LeaseStatus(
-        deadline_s=state.lease.deadline_s,
-        epoch=state.lease.epoch,
-        view=state.view,
-        lost=state.lost,
-        read_at_s=state.read_at_s,
-    )

@@ -351,6 +351,8 @@ class Assignment:
         for hold in list(self._holds.values()):
             if hold.phase not in WITHOUT_LOCK:
                 yield from self._advance(hold, now_s, in_force)
+        if not in_force:
+            self._duplicate_home.forget()
         if self._leave is None and in_force:
             yield from self._check_duplicate_home(now_s)
         if self._leave is None and in_force:

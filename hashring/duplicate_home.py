@@ -50,6 +50,14 @@ class DuplicateHome:
                 return member
         return None
 
+    def forget(self) -> None:
+        """Wait anew for all entries, because no new list is read at present.
+
+        An outage of the backend may take longer than all terms, which begin
+        anew at its end.
+        """
+        self._since_s = {}
+
     def _find_duplicates(self, view: View) -> list[Member]:
         return [
             member

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from oslo_log import log as logging
 
-from hashring import errors
+from hashring import errors, events
 from hashring.adoption import NOBODY, View
 from hashring.clock import Clock
 from hashring.group import Group, Member
@@ -46,12 +46,23 @@ class HeartbeatState:
     """The error of the last heartbeat; None if it succeeded."""
     other_groups: Mapping[str, tuple[Member, ...]] | None = None
     """The members of other groups, as read two terms after this agent has
-    joined and then each term until it is admitted; None: not read yet."""
+    joined and then each term until it is admitted; None: not read yet since
+    the lease was interrupted last."""
 
     @property
     def is_joining(self) -> bool:
         """Whether the first heartbeat has neither succeeded nor failed."""
         return self.verdict is None and self.failure is None
+
+    def lease_status(self) -> events.LeaseStatus:
+        """Return the part that decides which hosts this agent serves."""
+        return events.LeaseStatus(
+            deadline_s=self.lease.deadline_s,
+            epoch=self.lease.epoch,
+            view=self.view,
+            lost=self.lost,
+            read_at_s=self.read_at_s,
+        )
 
 
 class HeartbeatThread:
@@ -305,9 +316,11 @@ class HeartbeatThread:
         beat = Beat(sent_s, returned_s, is_listed=bool(mine))
         lease, verdict = self._state.lease.after(beat)
         self._joined = verdict is not Verdict.NOT_LISTED
+        is_same = lease.epoch == self._read_others_epoch
         self._state = dataclasses.replace(
             self._state,
             lease=lease,
+            other_groups=self._state.other_groups if is_same else None,
             view=View(members),
             lost=lost,
             requested_at_s=sent_s,

@@ -119,6 +119,19 @@ def test_the_entry_of_a_former_process_is_waited_for() -> None:
     assert admission.is_admitted
 
 
+def test_what_was_read_before_an_outage_makes_no_namesake() -> None:
+    """The entry of a dead process may outlive an outage of the backend."""
+    admission, now_s = make(), 0.0
+    groups = {'good': (RIVAL, *pool('c2'))}
+    for read, now_s in ((groups, 0.0), (None, 12.0), (groups, 99.0)):
+        why = admission.why_refused((ME,), read, now_s, holds_home=False)
+        assert why is None, now_s
+    why = admission.why_refused(
+        (ME,), groups, now_s + DEAD_ENTRY_S, holds_home=False
+    )
+    assert why is not None
+
+
 def test_agent_knows_whether_another_pool_counts_on_its_host() -> None:
     """It was started with another pool, and its host was not retired."""
     admission = make()

@@ -212,9 +212,26 @@ def test_entry_of_a_dead_process_is_no_rival_while_the_backend_keeps_it() -> (
     """The URL may set longer time-outs than the lease term."""
     dead = Member(C1, Boot('dead'), serving=(C1,), lease_term_s=15.0)
     made = Assignment(C1, ME.boot, Timing(), coordination.CACHE, keeps_s=60.0)
-    ends = []
-    for now_s in (0.0, 60.0, 179.0, 180.0):
-        status = events.LeaseStatus(1e6, 1, View((ME, dead)))
-        effects = made.handle(status, now_s)
-        ends.append(any(isinstance(e, events.Abort) for e in effects))
+    status = events.LeaseStatus(1e6, 1, View((ME, dead)))
+    ends = [_aborts(made, status, at_s) for at_s in (0.0, 60.0, 179.0, 180.0)]
     assert ends == [False, False, False, True]
+
+
+def _aborts(assignment: Assignment, event: events.Event, now_s: float) -> bool:
+    effects = assignment.handle(event, now_s)
+    return any(isinstance(effect, events.Abort) for effect in effects)
+
+
+def test_entry_of_a_dead_process_may_outlive_an_outage_of_the_backend() -> (
+    None
+):
+    """ZooKeeper and etcd begin all terms anew at the end of their outage."""
+    dead = Member(C1, Boot('dead'), serving=(C1,))
+    made = Assignment(C1, ME.boot, Timing(), coordination.ZOOKEEPER)
+    view = View((ME, dead))
+    assert not _aborts(made, events.LeaseStatus(14.0, 1, view), 2.0)
+    for now_s in (13.0, 14.0, 40.0, 70.0):
+        assert not _aborts(made, events.Tick(), now_s)
+    again = events.LeaseStatus(1e6, 2, view)
+    ends = [_aborts(made, again, at_s) for at_s in (72.0, 116.9, 117.0)]
+    assert ends == [False, False, True]

@@ -230,6 +230,26 @@ def test_other_groups_are_read_two_terms_after_an_outage(
     assert scene.heartbeat_thread.state().other_groups == {}
 
 
+def test_other_groups_read_before_an_outage_are_forgotten(
+    scene: Scene,
+) -> None:
+    """They would be compared with the few agents that have joined again."""
+    scene.service.other_groups = {'other': ()}
+    for _ in range(15):
+        scene.beat()
+    assert scene.heartbeat_thread.state().other_groups == {'other': ()}
+    scene.broken = errors.BackendUnavailable('no route')
+    for _ in range(20):
+        scene.beat()
+    scene.broken = None
+    for _ in range(30):
+        if scene.held():
+            break
+        scene.beat()
+    assert scene.held()
+    assert scene.heartbeat_thread.state().other_groups is None
+
+
 def test_outage_is_logged_once(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
