@@ -249,6 +249,7 @@ class Agent:
             self._operator_log.log_paths(states, view.members, now_s)
         if not held:
             self._path_proofs.forget()
+            watch.note_without_lease(states, now_s)
             return
         self._path_proofs.update(view, now_s)
         was_half_alive = watch.is_half_alive

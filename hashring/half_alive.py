@@ -118,6 +118,11 @@ class HalfAliveWatch:
         elif self._may_return(self.cause, states, view, now_s):
             self.cause = None
 
+    def note_without_lease(self, states: PathStates, now_s: float) -> None:
+        """Note a path that fails while nothing can be decided."""
+        if self.cause and not _works_here(self.cause, states, now_s):
+            self._works_since_s = None
+
     def _begin(self, now_s: float) -> None:
         recent = [at_s for at_s in self._began_s if now_s - at_s < _RELAPSE_S]
         self._began_s = [*recent, now_s]
@@ -232,19 +237,6 @@ class HalfAliveWatch:
             and len(member.failing_paths) < len(paths)
         }
 
-    def _could_others_serve(
-        self, states: PathStates, view: View, now_s: float
-    ) -> bool:
-        """Return whether a path fails here that may work for others.
-
-        A path that fails for all, such as one with a wrong password in all
-        configurations, must not keep this agent away for ever.
-        """
-        lasting = failing(states, now_s, _PROOF_AWAITED_S)
-        if set(failing(states, now_s)) - set(lasting):
-            return True
-        return bool(self._find_provers(states, view, now_s))
-
     def _others(self, view: View) -> list[Member]:
         """Return the members that serve, other than this agent."""
         return [
@@ -256,7 +248,7 @@ class HalfAliveWatch:
     def _may_return(
         self, cause: Cause, states: PathStates, view: View, now_s: float
     ) -> bool:
-        works = cause.path in working(states) and not self._could_others_serve(
+        works = _works_here(cause, states, now_s) and not self._find_provers(
             states, view, now_s
         )
         self._works_since_s = _since(works, self._works_since_s, now_s)
@@ -287,6 +279,17 @@ class HalfAliveWatch:
         is_known = cause.path in states
         failing_count = len(failing(states, now_s))
         return not (is_known and len(member.failing_paths) > failing_count)
+
+
+def _works_here(cause: Cause, states: PathStates, now_s: float) -> bool:
+    """Return whether no path fails here that may work for others.
+
+    A path that fails for all, such as one with a wrong password in all
+    configurations, must not keep this agent away for ever.
+    """
+    lasting = failing(states, now_s, _PROOF_AWAITED_S)
+    fails_anew = set(failing(states, now_s)) - set(lasting)
+    return cause.path in working(states) and not fails_anew
 
 
 def _since(holds: bool, since_s: float | None, now_s: float) -> float | None:

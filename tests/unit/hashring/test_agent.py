@@ -409,6 +409,27 @@ def test_host_of_a_half_alive_agent_moves_once_and_comes_back_once(
     assert set(two.workers.live) == {C2}
 
 
+def test_half_alive_agent_notices_a_failure_without_a_lease(
+    world: World,
+) -> None:
+    """A bad cable takes the backend and the services away at once."""
+    run(world, 60)
+    one, two = world.machines
+    _observe(world, one, works=False)
+    run(world, 20)
+    _observe(world, two, works=True)
+    run(world, 20)
+    _observe(world, one, works=True)
+    run(world, 5)
+    one.cut_until_s = world.now_s + 40
+    for works, seconds in ((True, 15), (False, 15), (True, 40)):
+        _observe(world, one, works=works)
+        run(world, seconds)
+    assert set(one.workers.live) == {NO_HOST}
+    run(world, 60)
+    assert set(one.workers.live) == {C1}
+
+
 def test_half_alive_agent_serves_if_the_workers_of_the_other_keep_dying(
     world: World,
 ) -> None:

@@ -284,6 +284,22 @@ def test_need_that_was_new_when_the_lease_lapsed_is_none_after_it(
     assert not half_alive.is_half_alive
 
 
+def test_failure_without_a_lease_ends_the_time_for_which_a_path_works(
+    half_alive: HalfAliveWatch,
+) -> None:
+    """A bad cable takes the backend and the services away at once."""
+    well = View((ME, changed(WELL, path_proofs=())))
+    update(half_alive, WORKS, well, 200.0)
+    half_alive.note_without_lease(WORKS, 210.0)
+    half_alive.note_without_lease(FAILS, 215.0)
+    half_alive.note_without_lease(WORKS, 235.0)
+    for now_s in (246.0, 255.0, 290.9):
+        update(half_alive, WORKS, well, now_s)
+        assert half_alive.is_half_alive, now_s
+    update(half_alive, WORKS, well, 291.0)
+    assert not half_alive.is_half_alive
+
+
 def test_agent_with_fewer_failures_serves(watch: HalfAliveWatch) -> None:
     """Two agents fail on different paths: one on two of them."""
     states = {**FAILS, IRONIC: PathState(980.0, 'refused')}
