@@ -97,8 +97,8 @@ class Placement:
     Each method raises ``errors.PlacementError`` or a subclass of it.
 
     :param adapter: a keystoneauth1 adapter for the service type placement
-    :param timeout_s: limit for one request, in seconds, if the adapter's
-        session has none; a lost packet would else block a thread for ever
+    :param timeout_s: limit for one request, in seconds, unless the adapter's
+        session has a shorter one; without, a lost packet blocks for ever
     :param meter: counts each request, timed with ``clock``
     :param reconnect: returns an adapter like the given one, with its token and
         without its open connections
@@ -111,7 +111,8 @@ class Placement:
     _reconnect: Callable[[Any], Any] = _same
 
     def __attrs_post_init__(self) -> None:
-        self._timeout_s = self._adapter.session.timeout or self._timeout_s
+        limit_s = self._adapter.session.timeout or self._timeout_s
+        self._timeout_s = min(limit_s, self._timeout_s)
         self._trait_names = TraitNames(self._request)
 
     # Reading
@@ -131,8 +132,7 @@ class Placement:
 
     def read_date(self) -> str | None:
         """Return the header ``Date`` of an answer; None if it has none."""
-        options = {'timeout': self._timeout_s}
-        answer = _send(self._adapter, 'GET', '/', options)
+        answer = _send(self._adapter, 'GET', '/', {'timeout': self._timeout_s})
         date = answer.headers.get('Date')
         return None if date is None else str(date)
 
