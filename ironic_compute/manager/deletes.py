@@ -12,7 +12,8 @@ restored server would be deleted again. Both wait for Ironic.
 
 Nova puts a server to ERROR if its build has failed and its node cannot be
 freed then. A failed build therefore waits for Ironic, too, and is scheduled
-anew.
+anew. If it was only prepared, Nova would also schedule one anew that fails on
+each node, as the error of Ironic replaces the one that says so.
 
 A delete may be accepted while its server is built. Whatever the end of the
 build saves then, it keeps the task of the delete: recovery finds an
@@ -52,6 +53,11 @@ _restored_when_answered = retried(
     'The restore of server %(server)s waits until all services answer: '
     '%(error)s',
     _has_no_answer,
+)
+_undone_when_answered = retried(
+    'The build of server %(server)s has failed, and its node is freed '
+    'when Ironic answers: %(error)s',
+    errors.is_ironic_away,
 )
 
 
@@ -105,11 +111,19 @@ class RepeatedDeletes(nova_manager.ComputeManager):
             instance.obj_reset_changes()
             raise
 
-    @retried(
-        'The build of server %(server)s has failed, and its node is freed '
-        'when Ironic answers: %(error)s',
-        errors.is_ironic_away,
-    )
+    def _build_resources_cleanup(
+        self, instance: Any, network_info: Any
+    ) -> None:
+        """Free the node of a build that was only prepared."""
+        self._undo_preparation(None, instance, network_info)
+
+    @_undone_when_answered
+    def _undo_preparation(
+        self, context: Any, instance: Any, network_info: Any
+    ) -> None:
+        super()._build_resources_cleanup(instance, network_info)
+
+    @_undone_when_answered
     def _undo_build(
         self, context: Any, instance: Any, *args: Any, **kwargs: Any
     ) -> None:

@@ -78,6 +78,20 @@ class _Networks(list[Any]):
     floating_ips = fixed_ips
 
 
+def _build_resources(manager: _Manager, server: Any) -> Any:
+    """Return Nova's context in which the server is built."""
+    return manager._build_resources(
+        nova_context.get_admin_context(),
+        server,
+        None,
+        None,
+        None,
+        objects.BlockDeviceMappingList(objects=[]),
+        None,
+        None,
+    )
+
+
 def _go_away(bench: timed.TimedBench, number: int) -> None:
     """Have Ironic not answer for a while, from one of its requests on."""
     numbers, ends_s = iter(range(number)), 0.0
@@ -108,17 +122,7 @@ def test_build_that_ironic_has_not_heard_of_goes_to_another_node(
     )
     bench = timed.bench()
     server = fake.unsaved_server(vm_state=vm_states.BUILDING)
-    manager = _Manager(bench)
-    resources = manager._build_resources(
-        nova_context.get_admin_context(),
-        server,
-        None,
-        None,
-        None,
-        objects.BlockDeviceMappingList(objects=[]),
-        None,
-        None,
-    )
+    resources = _build_resources(_Manager(bench), server)
     with pytest.raises(nova_exception.InstanceDeployFailure), resources as got:
         server.task_state = task_states.SPAWNING
         _go_away(bench, number)
@@ -133,3 +137,20 @@ def test_build_that_ironic_has_not_heard_of_goes_to_another_node(
         )
     assert bench.is_free()
     assert not bench.ironic.begun
+
+
+def test_build_that_fails_on_each_node_ends_when_ironic_answers() -> None:
+    """Nova scheduled it anew, as the error of Ironic replaced its own."""
+    bench = timed.bench()
+
+    def refuse(*_: Any) -> None:
+        _go_away(bench, 0)
+        raise nova_exception.InvalidBDMVolume(id='v1')
+
+    manager: Any = _Manager(bench)
+    manager._prep_block_device = refuse
+    server = fake.unsaved_server(vm_state=vm_states.BUILDING)
+    resources = _build_resources(manager, server)
+    with pytest.raises(nova_exception.BuildAbortException), resources:
+        pass
+    assert bench.is_free()
