@@ -76,7 +76,7 @@ def waiting_at_most(seconds: float) -> Iterator[None]:
 
 
 class KeystoneAway(ksa_exceptions.ConnectFailure):
-    """Keystone had no answer, so nothing was sent to Neutron."""
+    """Keystone had no answer, so nothing was sent to the service."""
 
 
 class _Patience:

@@ -334,12 +334,15 @@ def _retried_for_writes(send: Callable[..., Any], clock: Clock) -> Any:
     """Wrap a ``request`` whose writes keystoneauth1 must not repeat itself.
 
     It would do so without the lease, and would have Cinder make a volume twice
-    if the answer to the first request was lost.
+    if the answer to the first request was lost. Nothing is lost with an answer
+    of Keystone, which is asked before.
     """
 
     @functools.wraps(send)
     def request(url: str, method: str, *args: Any, **kwargs: Any) -> Any:
-        if method.upper() in _HTTP_READS or not _has_token(kwargs):
+        if not _has_token(kwargs):
+            return _ask_keystone(send, url, method, *args, **kwargs)
+        if method.upper() in _HTTP_READS:
             return send(url, method, *args, **kwargs)
         is_create = method.upper() == 'POST' and not url.endswith('/action')
         left_count = kwargs.pop('connect_retries', None) or 0
@@ -357,8 +360,24 @@ def _retried_for_writes(send: Callable[..., Any], clock: Clock) -> Any:
     return request
 
 
+def _ask_keystone(send: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Send a request to Keystone and return its response.
+
+    :raises KeystoneAway: Keystone did not answer
+    """
+    try:
+        return send(*args, **kwargs)
+    except ksa_exceptions.ConnectionError as exc:
+        raise KeystoneAway(str(exc)) from exc
+
+
 def _is_refused(exc: Exception) -> bool:
-    """Return whether there was no connection, so that nothing was sent."""
+    """Return whether nothing was sent to Cinder, as there was no connection.
+
+    Or there was no token.
+    """
+    if isinstance(exc, KeystoneAway):
+        return True
     (broken, *_) = getattr(exc.__context__, 'args', ()) or (None,)
     reason = getattr(broken, 'reason', None)
     return isinstance(reason, urllib3.exceptions.NewConnectionError)
@@ -368,10 +387,7 @@ def _repeated(repeats: Repeats, send: Callable[..., Any]) -> Any:
     @functools.wraps(send)
     def repeat(url: str, method: str, *args: Any, **kwargs: Any) -> Any:
         if not _has_token(kwargs):
-            try:
-                return send(url, method, *args, **kwargs)
-            except ksa_exceptions.ConnectionError as exc:
-                raise KeystoneAway(str(exc)) from exc
+            return _ask_keystone(send, url, method, *args, **kwargs)
         # keystoneauth1 itself would repeat a write without the lease.
         kwargs['connect_retries'] = 0
         return repeats.call(

@@ -15,6 +15,7 @@ from cinderclient import client as cinder_client
 from keystoneauth1 import exceptions as ksa_exceptions
 from keystoneauth1 import loading as ks_loading
 from keystoneauth1 import noauth as none
+from keystoneauth1 import token_endpoint
 from nova import context as nova_context
 from nova import objects, service_auth
 from nova.network import neutron as nova_neutron
@@ -448,6 +449,30 @@ def test_volume_whose_answer_is_lost_is_not_made_twice(
     with pytest.raises(ksa_exceptions.ConnectTimeout):
         cinder.volumes.create(1)
     assert network.arrived == ['POST /volumes']
+
+
+class _Keystone(token_endpoint.Token):  # type: ignore[misc]
+    """Gets a token from Keystone for each request."""
+
+    def get_token(self, session: Any) -> str:
+        session.post('http://keystone/v3/auth/tokens', authenticated=False)
+        return 'token'
+
+
+@pytest.mark.parametrize(
+    'failure', [requests.ReadTimeout(), requests.ConnectionError('reset')]
+)
+def test_volume_for_which_keystone_gives_no_token_is_made_later(
+    failure: Exception, gate: LeaseGate, network: _Transport, cinder: Any
+) -> None:
+    """The build failed, although Cinder had got nothing."""
+    gate.extend(110.0)
+    cinder.client.auth = _Keystone('http://cinder', None)
+    network.failures = [failure]
+    with contextlib.suppress(KeyError):  # The answer has no volume.
+        cinder.volumes.create(1)
+    token = 'POST /v3/auth/tokens'
+    assert network.arrived == [token, token, 'POST /volumes']
 
 
 def test_write_that_cinder_refuses_to_hear_is_repeated(
