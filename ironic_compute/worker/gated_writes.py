@@ -77,6 +77,9 @@ _EXEMPT = frozenset({'Service', 'ComputeNode'})
 # It makes the next report as soon as this one has failed.
 _REPORT_TIMEOUT_S = 10
 _PLACEMENT_WRITES = ('post', 'put', 'delete')
+# Without these, what ``[placement]`` of nova.conf says would be sent again
+# without the lease.
+_ONCE = {'connect_retries': 0, 'status_code_retries': 0}
 _HTTP_READS = frozenset({'GET', 'HEAD', 'OPTIONS'})
 # Seconds before a write to Cinder is repeated; doubled each time.
 _CINDER_PAUSE_S = 0.5
@@ -253,7 +256,7 @@ def gate_placement(client: Any, gate: Gate, traffic: Traffic) -> None:
     """Make the writes of a Placement client of Nova wait at the gate.
 
     Its reads are sent at once. The client is changed in place, so this holds
-    for all its users from now on.
+    for all its users from now on. keystoneauth1 does not repeat a write.
 
     :param traffic: notes whether reads and writes are answered; a build that
         waits for its allocations must show that Placement is away
@@ -262,6 +265,18 @@ def gate_placement(client: Any, gate: Gate, traffic: Traffic) -> None:
     for name in _PLACEMENT_WRITES:
         send = _noted(traffic, getattr(client, name))
         setattr(client, name, _after(gate, send))
+    # Nova makes another adapter when Placement's address was not found.
+    create = client._create_client
+    client._create_client = lambda: _writing_once(create())
+    client._client = _writing_once(client._client)
+
+
+def _writing_once(adapter: Any) -> Any:
+    """Let an adapter of keystoneauth1 send each write once; return it."""
+    for name in _PLACEMENT_WRITES:
+        send = functools.partial(getattr(adapter, name), **_ONCE)
+        setattr(adapter, name, send)
+    return adapter
 
 
 def _noted(traffic: Traffic, send: Callable[..., Any]) -> Callable[..., Any]:

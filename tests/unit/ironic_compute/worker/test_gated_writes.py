@@ -5,6 +5,7 @@ import contextlib
 import io
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,9 +13,11 @@ import nova.conf
 import pytest
 import requests
 from cinderclient import client as cinder_client
+from keystoneauth1 import adapter as ksa_adapter
 from keystoneauth1 import exceptions as ksa_exceptions
 from keystoneauth1 import loading as ks_loading
 from keystoneauth1 import noauth as none
+from keystoneauth1 import session as ksa_session
 from keystoneauth1 import token_endpoint
 from nova import context as nova_context
 from nova import objects, service_auth
@@ -289,21 +292,67 @@ def test_placement_is_read_while_the_gate_is_shut(
     assert noted.count == 1
 
 
+def _adapter(transport: Any) -> Any:
+    """Return an adapter with the retries of ``[placement]`` in nova.conf."""
+    session = ksa_session.Session(token_endpoint.Token('http://p', 'token'))
+    session.session.mount('http://', transport)
+    return ksa_adapter.Adapter(
+        session,
+        service_type='placement',
+        connect_retries=1,
+        status_code_retries=1,
+    )
+
+
+@pytest.mark.parametrize(
+    'failure', [requests.ConnectionError('reset'), requests.ReadTimeout(), 503]
+)
+@pytest.mark.parametrize('name', ['get', 'put', 'post', 'delete'])
+@pytest.mark.parametrize('is_remade', [False, True])
+def test_keystoneauth_repeats_no_write_to_placement(
+    name: str,
+    failure: Exception | int,
+    gate: LeaseGate,
+    noted: _Noted,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_remade: bool,
+) -> None:
+    """It was sent again without the lease; a read may be.
+
+    Nova makes another adapter when Keystone has not named the endpoint.
+    """
+    monkeypatch.setattr(time, 'sleep', lambda seconds: None)
+    transport = _Transport()
+    client = report.SchedulerReportClient(_adapter(transport))
+    gate.extend(110.0)
+    gate_placement(client, gate, noted)
+    if is_remade:
+        client._adapter = _adapter(transport)
+        client._client = client._create_client()
+    transport.failures = [failure, failure]
+    arguments = ('/x',) if name in ('get', 'delete') else ('/x', {})
+    with contextlib.suppress(ksa_exceptions.ClientException):
+        getattr(client, name)(*arguments)
+    assert len(transport.arrived) == (2 if name == 'get' else 1)
+
+
 class _Transport(requests.adapters.BaseAdapter):
     """The network between Nova and the other services."""
 
     def __init__(self) -> None:
         super().__init__()
         self.arrived: list[str] = []
-        self.failures: list[Exception] = []
+        self.failures: list[Exception | int] = []
 
     def send(self, request: Any, *_: Any, **__: Any) -> requests.Response:
         """Note a request and answer it with an empty object."""
         self.arrived.append(f'{request.method} {request.path_url}')
-        if self.failures:
-            raise self.failures.pop(0)
+        failure = self.failures.pop(0) if self.failures else 200
+        if isinstance(failure, Exception):
+            raise failure
         response = requests.Response()
-        response.status_code, response.request = 200, request
+        response.status_code, response.request = failure, request
         response.url, response.raw = request.url, io.BytesIO(b'{"port": {}}')
         response.headers['Content-Type'] = 'application/json'
         return response
