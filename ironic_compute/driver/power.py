@@ -17,6 +17,7 @@ from oslo_log import log as logging
 from ironic_compute import errors
 from ironic_compute.driver import nova_errors
 from ironic_compute.driver.node_waiter import NodeWaiter, wait_until_shown
+from ironic_compute.gate import without_waiting
 from ironic_compute.ironic_api import rights
 from ironic_compute.ironic_api.states import PowerState, ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
@@ -183,6 +184,18 @@ class _Request:
         self.waiter.retry(self._send_once)
 
     def _send_once(self) -> None:
+        while True:
+            try:
+                return self._send_now()
+            except errors.GateShut:
+                # What was read of the node is old after the wait.
+                self.waiter.client.wait_for_lease()
+
+    def _send_now(self) -> None:
+        """Send the request once, unless it is begun.
+
+        :raises errors.GateShut: the lease is not in force
+        """
         if self.may_be_begun:
             if self._is_begun():
                 return
@@ -191,12 +204,13 @@ class _Request:
             self.before = self.waiter.client.read_node(self.before.uuid)
         self.is_repeated = True
         try:
-            self.waiter.client.set_power_state(
-                self.before.uuid,
-                self.target,
-                soft=self.soft,
-                timeout_s=self.timeout_s,
-            )
+            with without_waiting():
+                self.waiter.client.set_power_state(
+                    self.before.uuid,
+                    self.target,
+                    soft=self.soft,
+                    timeout_s=self.timeout_s,
+                )
         except errors.IronicUnavailable as exc:
             self.may_be_begun |= not isinstance(exc, errors.Untouched)
             raise

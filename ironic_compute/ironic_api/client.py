@@ -101,6 +101,13 @@ class IronicClient(IronicReader):
         super().__init__(conf)
         self._gate = gate
 
+    def wait_for_lease(self) -> None:
+        """Block until the lease is in force, before a node is read.
+
+        :raises errors.GateShut: it is not, and the caller may not wait
+        """
+        self._gate.wait()
+
     def _send_change(self, action: str, send: Callable[[Any], Any]) -> Any:
         """Wait at the gate, then send a request that changes something, once.
 

@@ -124,6 +124,9 @@ class FakeIronic:
             raise errors.NodeNotFound(f'no node {node}')
         return self.nodes[node]
 
+    def wait_for_lease(self) -> None:
+        """See IronicClient."""
+
     def check_access(self, timeout_s: float) -> None:
         """See IronicClient."""
 

@@ -101,7 +101,14 @@ CALLS: Mapping[str, Call] = {
     'release_node': lambda ironic, node: _release(ironic, node),
 }
 # These send no request.
-QUIET = {'set_meter', 'is_in_pool', 'is_in_group', 'has_shard', 'pool'}
+QUIET = {
+    'set_meter',
+    'is_in_pool',
+    'is_in_group',
+    'has_shard',
+    'pool',
+    'wait_for_lease',
+}
 
 
 class Server:

@@ -6,6 +6,7 @@ from nova import exception as nova_exception
 
 from ironic_compute import errors
 from ironic_compute.driver.power import facts_when_idle
+from ironic_compute.gate import LeaseGate, check_may_wait
 from ironic_compute.retry import retry
 from resource_tracker.node import NodeFacts, NodeId
 
@@ -189,3 +190,66 @@ def test_reboot_that_waited_for_a_lock_is_not_taken_for_done() -> None:
     ironic.set_power_state = answer  # type: ignore[method-assign]
     bench.driver.reboot(None, fake.server(), None, 'HARD')
     assert ironic.names() == ['reboot']
+
+
+class _Lapsed(LeaseGate):
+    """The gate of a lapsed lease, during which Ironic changes the node."""
+
+    def __init__(self, bench: fake.Bench) -> None:
+        super().__init__(bench.clock)
+        self._bench = bench
+
+    def wait(self) -> None:
+        """Return at once, after a check."""
+        if not self.is_open():
+            check_may_wait()
+            self._bench.ironic.change(
+                fake.NODE, updated_at='2026-11-28T10:00:00+00:00'
+            )
+            self.extend(self._bench.clock.now_s() + 1e6)
+
+
+@pytest.mark.parametrize('kind', ['SOFT', 'HARD'])
+def test_reboot_that_waited_for_the_lease_is_not_taken_for_done(
+    kind: str,
+) -> None:
+    """The node had changed meanwhile, and the only answer was lost."""
+    bench = fake.bench_with_server()
+    ironic, send = bench.ironic, bench.ironic.set_power_state
+    gate, lost = _Lapsed(bench), [errors.IronicUnavailable('no answer')]
+
+    def answer(*args: object, **options: object) -> None:
+        gate.wait()
+        if lost:
+            raise lost.pop()
+        send(*args, **options)  # type: ignore[arg-type]
+
+    ironic.wait_for_lease = gate.wait  # type: ignore[method-assign]
+    ironic.set_power_state = answer  # type: ignore[method-assign]
+    bench.driver.reboot(None, fake.server(), None, kind)
+    assert ironic.names() == ['soft reboot' if kind == 'SOFT' else 'reboot']
+
+
+def test_reboot_that_is_begun_during_a_wait_is_not_sent_again() -> None:
+    """Ironic was late with the first request, whose answer was lost."""
+    bench = fake.bench_with_server()
+    ironic, send = bench.ironic, bench.ironic.set_power_state
+    gate, node = LeaseGate(bench.clock), fake.NODE
+
+    def answer(*args: object, **options: object) -> None:
+        if not ironic.calls:
+            ironic.calls.append(('late',))
+            raise errors.IronicUnavailable('no answer')
+        if not gate.is_open():
+            check_may_wait()
+            begin()
+        send(*args, **options)  # type: ignore[arg-type]
+
+    def begin() -> None:
+        gate.extend(bench.clock.now_s() + 1e6)
+        ironic.change(node, updated_at='2026-11-28T10:00:00+00:00')
+
+    ironic.wait_for_lease = begin  # type: ignore[method-assign]
+    ironic.set_power_state = answer  # type: ignore[method-assign]
+    bench.driver.reboot(None, fake.server(), None, 'HARD')
+    assert ironic.names() == ['late']

@@ -174,7 +174,10 @@ def test_change_is_not_sent_if_the_lease_has_lapsed_before(
     with without_waiting(), pytest.raises(errors.GateShut):
         client.patch_node(NODE, [])
     assert 'PATCH' not in [sent.method for sent in http.request_history]
+    with without_waiting(), pytest.raises(errors.GateShut):
+        client.wait_for_lease()
     gate.extend(clock.now_s() + 10.0)
+    client.wait_for_lease()
     client.patch_node(NODE, [])
     assert http.last_request.method == 'PATCH'
 
