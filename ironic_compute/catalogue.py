@@ -252,6 +252,14 @@ ALLOCATION_OF_UNKNOWN = Check(
     'if no other program uses the node: openstack resource provider '
     'allocation delete {server}',
 )
+ALLOCATION_OF_SHELVED = Check(
+    'allocation-of-shelved-server',
+    'Placement has an allocation on the node of a server that is shelved and '
+    'on no node. The node gets no builds until its user unshelves or deletes '
+    'the server.',
+    'if openstack server show {server} shows no task: openstack resource '
+    'provider allocation delete {server}',
+)
 ALLOCATION_ON_TWO_NODES = Check(
     'allocation-on-two-nodes',
     'One server has allocations on several nodes, of which it can use one.',

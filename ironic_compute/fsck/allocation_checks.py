@@ -8,6 +8,8 @@ those of one consumer.
 from collections import defaultdict
 from collections.abc import Iterator
 
+from nova.compute import vm_states
+
 from hashring.ring import Host
 from ironic_compute import catalogue
 from ironic_compute.fsck.findings import Finding, Subject
@@ -64,7 +66,18 @@ def _of_consumer(
             catalogue.ALLOCATION_ON_OTHER_NODE,
             f'which is a server on node {server.node}',
         )
+    if _is_shelved(server):
+        return (
+            catalogue.ALLOCATION_OF_SHELVED,
+            'which is a server that is shelved and on no node',
+        )
     return None
+
+
+def _is_shelved(server: Server) -> bool:
+    """Return whether a server has no node and looks for none."""
+    is_off = server.vm_state == vm_states.SHELVED_OFFLOADED
+    return is_off and server.task_state is None and server.node is None
 
 
 def _host_of(server: Server | None) -> Host | None:

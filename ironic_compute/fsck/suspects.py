@@ -51,6 +51,7 @@ _SHOWN_BY_DETAILS = frozenset(
     {
         catalogue.ALLOCATION_WITHOUT_SERVER,
         catalogue.ALLOCATION_OF_UNKNOWN,
+        catalogue.ALLOCATION_OF_SHELVED,
         catalogue.ALLOCATION_ON_TWO_NODES,
         catalogue.ALLOCATION_ON_OTHER_NODE,
         catalogue.SERVER_WITHOUT_ALLOCATION,

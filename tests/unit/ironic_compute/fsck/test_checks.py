@@ -201,6 +201,24 @@ PLANTED: list[tuple[Check, Snapshot]] = [
         with_details(details(FREE, STRANGER, CUSTOM_GOLD=0)),
     ),
     (
+        catalogue.ALLOCATION_OF_SHELVED,
+        with_details(
+            details(FREE, STRANGER, CUSTOM_GOLD=0),
+            base=with_placement(
+                with_servers(
+                    server(),
+                    server(
+                        uuid=STRANGER,
+                        host=None,
+                        node=None,
+                        vm_state='shelved_offloaded',
+                    ),
+                ),
+                offered={GOLD: frozenset()},
+            ),
+        ),
+    ),
+    (
         catalogue.ALLOCATION_ON_OTHER_NODE,
         with_details(details(FREE, SERVER), base=CLEAN),
     ),

@@ -81,6 +81,30 @@ def test_allocated_provider_costs_two_requests(cloud: Cloud) -> None:
     assert _requests(cloud)['allocations'] == 1
 
 
+@pytest.mark.parametrize(
+    ('task_state', 'found'),
+    [(None, ['allocation-of-shelved-server']), ('unshelving', [])],
+)
+def test_allocation_of_a_shelved_server_is_found(
+    cloud: Cloud, task_state: str | None, found: list[str]
+) -> None:
+    """The lists show a node that is not offered, the second look why.
+
+    An unshelve has the allocation before the server has a node.
+    """
+    node = cloud.nodes[0]
+    cloud.placement.allocate(node, 's', GOLD)
+    cloud.nova.servers['s'] = clouds.server(
+        uuid='s',
+        host=None,
+        node=None,
+        vm_state='shelved_offloaded',
+        task_state=task_state,
+        changed_at_s=0.0,
+    )
+    assert cloud.look() == [(check, node) for check in found]
+
+
 def test_few_nodes_are_read_by_themselves(cloud: Cloud) -> None:
     """One node is read anew, and a second one makes it a list."""
     cloud.ironic.change(cloud.nodes[0], maintenance=True)
