@@ -48,7 +48,8 @@ def register_opts(conf: Any) -> None:
 def write_report(conf: Any, name: str) -> None:
     """Write a report to a file in ``[oslo_reports] log_dir``, or to stderr.
 
-    It raises no error: oslo.reports prints what it could not write.
+    It raises no error. What it cannot write to a file, oslo.reports prints to
+    stderr, which may be a file on a full disk, or a pipe that nobody reads.
 
     :param name: the first part of the file's name
     """
@@ -58,9 +59,12 @@ def write_report(conf: Any, name: str) -> None:
         'Writing a report to %(where)s',
         {'where': directory or 'the standard error output'},
     )
-    guru_meditation_report.TextGuruMeditation.handle_signal(
-        _Version(), name, directory, None
-    )
+    try:
+        guru_meditation_report.TextGuruMeditation.handle_signal(
+            _Version(), name, directory, None
+        )
+    except Exception as exc:
+        LOG.error('Could not write the report: %(error)s', {'error': exc})
 
 
 def reload_options(conf: Any) -> None:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports and reloads that an operator asks for."""
 
+import contextlib
 import pathlib
+import sys
 
 import pytest
 from oslo_config import cfg, fixture
@@ -44,6 +46,20 @@ def test_report_has_threads_and_no_secret(tmp_path: pathlib.Path) -> None:
     assert 'test_report_has_threads_and_no_secret' in text
     assert 'password = ***' in text
     assert 'sesame' not in text
+
+
+def test_report_on_a_full_disk_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would end the main loop of the daemon, or the worker."""
+    with (
+        contextlib.suppress(OSError),  # Closing it fails as well.
+        open('/dev/full', 'w', buffering=1) as full,
+        monkeypatch.context() as changed,
+    ):
+        changed.setattr(sys, 'stderr', full)
+        instructions.write_report(cfg.CONF, 'ironic-compute')
+    assert 'Could not write the report' in caplog.text
 
 
 @pytest.mark.parametrize(
