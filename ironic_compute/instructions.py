@@ -10,6 +10,7 @@ the version.
 from importlib import metadata
 from typing import Any
 
+from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_reports import guru_meditation_report
 from oslo_reports import opts as report_opts
@@ -68,14 +69,54 @@ def write_report(conf: Any, name: str) -> None:
 
 
 def reload_options(conf: Any) -> None:
-    """Read the configuration files again, for the options that may change."""
+    """Read the configuration files again, for the options that may change.
+
+    It raises no error, and changes nothing if a value is not valid.
+    """
     try:
-        conf.mutate_config_files()
-    except Exception as exc:
+        _check_values(conf)
+    except (Exception, SystemExit) as exc:
         LOG.error(
             'Could not read the configuration again, so nothing has changed: '
             '%(error)s',
-            {'error': exc},
+            {'error': _describe(exc)},
+        )
+        return
+    try:
+        conf.mutate_config_files()
+    except (Exception, SystemExit) as exc:
+        LOG.error(
+            'Read the configuration again, but could not apply it as a whole: '
+            '%(error)s',
+            {'error': _describe(exc)},
         )
         return
     LOG.info('Read the configuration again')
+
+
+def _check_values(conf: Any) -> None:
+    """Read the files for nobody else, and each option that may change.
+
+    ``mutate_config_files`` has the new values in place before anybody reads
+    one, and each later read of one that is not valid raises.
+
+    :raises SystemExit: the value of an option that the command line may have,
+        such as ``debug``, is not valid
+    """
+    trial = cfg.ConfigOpts()
+    # All but the caches, which would show old values here, or new ones there.
+    vars(trial).update(
+        (name, value)
+        for name, value in vars(conf).items()
+        if not name.endswith('cache')
+    )
+    trial._mutable_ns = trial._reload_config_files()
+    for info, group in trial._all_opt_infos():
+        if info['opt'].mutable:
+            trial._get(info['opt'].dest, group)
+
+
+def _describe(exc: BaseException) -> str:
+    if isinstance(exc, SystemExit):
+        return 'oslo.config wrote the reason to the standard error output'
+    return str(exc)

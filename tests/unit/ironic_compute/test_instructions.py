@@ -7,11 +7,13 @@ import sys
 
 import pytest
 from oslo_config import cfg, fixture
+from oslo_log import log as logging
 
 from ironic_compute import instructions
 
 _OPTIONS = [
     cfg.BoolOpt('debug', default=False, mutable=True),
+    cfg.IntOpt('size', default=1, mutable=True),
     cfg.StrOpt('password', secret=True),
 ]
 
@@ -64,12 +66,56 @@ def test_report_on_a_full_disk_ends_nothing(
 
 @pytest.mark.parametrize(
     ('text', 'debug'),
-    [('[DEFAULT]\ndebug = true', True), ('[DEFAULT\ndebug = true', False)],
+    [
+        ('[DEFAULT]\ndebug = true', True),
+        ('[DEFAULT\ndebug = true', False),
+        ('[DEFAULT]\ndebug = maybe', False),
+        ('[DEFAULT]\ndebug = true\nsize = big', False),
+        ('[DEFAULT]\ndebug = true\nsize = $none', False),
+    ],
 )
+@pytest.mark.parametrize('is_read_before', [True, False])
 def test_options_that_may_change_are_read_again(
-    text: str, debug: bool, conf: cfg.ConfigOpts, file: pathlib.Path
+    text: str,
+    debug: bool,
+    is_read_before: bool,
+    conf: cfg.ConfigOpts,
+    file: pathlib.Path,
 ) -> None:
-    """A file that cannot be read changes nothing."""
+    """A file that cannot be read, or a wrong value, changes nothing."""
+    assert not is_read_before or (conf.debug, conf.size) == (False, 1)
     file.write_text(text)
     instructions.reload_options(conf)
-    assert conf.debug is debug
+    assert (conf.debug, conf.size) == (debug, 1)
+
+
+def test_reload_with_a_wrong_debug_ends_nothing(
+    file: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """oslo.log has it on the command line, and oslo.config exits there."""
+    conf = cfg.ConfigOpts()
+    logging.register_options(conf)
+    conf(['--config-file', str(file)])
+    file.write_text('[DEFAULT]\ndebug = maybe\n')
+    instructions.reload_options(conf)
+    assert conf.debug is False
+    assert 'nothing has changed' in caplog.text
+    file.write_text('[DEFAULT]\ndebug = true\n')
+    instructions.reload_options(conf)
+    assert conf.debug is True
+
+
+def test_reload_tells_that_a_hook_has_failed(
+    conf: cfg.ConfigOpts, file: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The new values are in place by then."""
+
+    def fail(changed: cfg.ConfigOpts, fresh: object) -> None:
+        raise logging.LogConfigError('log.ini', 'it is not there')
+
+    conf.register_mutate_hook(fail)
+    file.write_text('[DEFAULT]\nsize = 2\n')
+    instructions.reload_options(conf)
+    assert conf.size == 2
+    assert 'could not apply it as a whole' in caplog.text
+    assert 'nothing has changed' not in caplog.text
