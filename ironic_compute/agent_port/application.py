@@ -87,6 +87,7 @@ class Application:
         self._backend = backend
         self._read_moves = read_moves
         self._snapshot: Snapshot | None = None
+        page.load(_ASSETS)
         self._peers = peers.PeerReader(clock)
         # One thread at a time computes, so that the main loop, which needs
         # the interpreter too, waits for one thread and not for all.

@@ -10,7 +10,7 @@ that.
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import jinja2
 
@@ -104,6 +104,19 @@ def render(
         is_whole=known.keys() >= status.known,
         moves=moves,
     )
+
+
+def load(names: Iterable[str]) -> None:
+    """Read the template and what the page loads, unless that was done.
+
+    They fit the code of their own release alone, and an upgrade of the package
+    may replace them before the page is first asked for.
+
+    :param names: those of the files that the page loads
+    """
+    _template()
+    for name in names:
+        asset(name)
 
 
 @functools.cache

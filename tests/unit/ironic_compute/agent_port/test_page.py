@@ -4,8 +4,11 @@
 import dataclasses
 import html.parser
 import json
+import pathlib
 import re
+import shutil
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -293,3 +296,33 @@ def test_a_large_pool_is_rendered_in_a_part_of_a_second() -> None:
 def test_durations_have_the_unit_that_fits(seconds: float, words: str) -> None:
     """Nobody divides by 3,600 at night."""
     assert page.duration(seconds) == words
+
+
+@pytest.fixture
+def web(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[pathlib.Path]:
+    """The folder of a package of its own, which nobody has read from."""
+    made = tmp_path / 'web'
+    shutil.copytree(page.WEB, made)
+    monkeypatch.setattr(page, 'WEB', made)
+    _forget_files()
+    yield made
+    _forget_files()
+
+
+def _forget_files() -> None:
+    page._template.cache_clear()
+    page.asset.cache_clear()
+
+
+def test_page_is_that_of_the_release_that_runs(web: pathlib.Path) -> None:
+    """An upgrade replaces its files before somebody has looked at it."""
+    client = Client()
+    client.publish()
+    for name in ('page.html', 'page.css', 'page.js'):
+        web.joinpath(name).write_text('{{ of_a_later_release }}')
+    for path in ('/', '/page.css', '/page.js'):
+        answer = client.get(path)
+        assert answer.status == 200
+        assert b'of_a_later_release' not in answer.body
