@@ -8,10 +8,11 @@ its answer out, and no command fails because of it.
 
 import collections
 import contextlib
+import dataclasses
 import json
 import socket
 import threading
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from hashring.clock import Clock, SystemClock
@@ -30,14 +31,30 @@ _ALL_MAX_S = 2.0
 _THREADS_COUNT = 32
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProblemAnswers:
+    """What the ports of daemons have answered about problems.
+
+    :param problems: those that each daemon sees
+    :param answered: the daemons whose port has answered, also with an error
+    """
+
+    problems: Mapping[Boot, Sequence[Problem]]
+    answered: frozenset[Boot]
+
+
 def read_ports(members: Iterable[Member], path: str) -> dict[Boot, Any]:
     """Return the JSON that the ports of these daemons answer for a path.
 
     Blocks for two seconds at most. A daemon that does not answer is missing.
     """
+    return _parse(_read_texts(members, path))
+
+
+def _read_texts(members: Iterable[Member], path: str) -> dict[Boot, bytes]:
     machine = socket.gethostname()
     here = (m for m in members if peers.is_reachable(m, machine))
-    return read_answers(here, path, SystemClock())
+    return _ask_all(here, path, SystemClock())
 
 
 def read_answers(
@@ -47,17 +64,32 @@ def read_answers(
 
     :param members: daemons whose port this machine can reach
     """
-    waiting = collections.deque(members)
+    return _parse(_ask_all(members, path, clock))
+
+
+def _parse(texts: Mapping[Boot, bytes]) -> dict[Boot, Any]:
     found: dict[Boot, Any] = {}
+    for boot, text in texts.items():
+        with contextlib.suppress(ValueError, RecursionError):
+            found[boot] = json.loads(text)
+    return found
+
+
+def _ask_all(
+    members: Iterable[Member], path: str, clock: Clock
+) -> dict[Boot, bytes]:
+    """Return what the ports answer for a path; empty if it is an error."""
+    waiting = collections.deque(members)
+    found: dict[Boot, bytes] = {}
 
     def read_some() -> None:
         # Another thread may take the last one first.
         with contextlib.suppress(IndexError):
             while True:
                 member = waiting.popleft()
-                text = peers.get(member, path, _PORT_MAX_S) or b''
-                with contextlib.suppress(ValueError, RecursionError):
-                    found[member.boot] = json.loads(text)
+                text = peers.get(member, path, _PORT_MAX_S)
+                if text is not None:
+                    found[member.boot] = text
 
     ends_s = clock.now_s() + _ALL_MAX_S
     # As daemons, because a name server that hangs must not keep the command.
@@ -73,10 +105,13 @@ def read_answers(
     return dict(found)  # Threads that are late may still add to the other.
 
 
-def read_problems(members: Iterable[Member]) -> dict[Boot, list[Problem]]:
+def read_problems(members: Iterable[Member]) -> ProblemAnswers:
     """Return the problems that each daemon sees, if its port answers."""
-    answers = read_ports(members, FINDINGS)
-    return {boot: parse_problems(answer) for boot, answer in answers.items()}
+    texts = _read_texts(members, FINDINGS)
+    return ProblemAnswers(
+        {boot: parse_problems(each) for boot, each in _parse(texts).items()},
+        frozenset(texts),
+    )
 
 
 def silent_hosts(
@@ -86,7 +121,7 @@ def silent_hosts(
 
     That of a daemon which has published that it stops need not.
 
-    :param answers: the daemons whose port has answered
+    :param answers: the daemons whose port has answered, also with an error
     """
     machine = socket.gethostname()
     return frozenset(

@@ -87,9 +87,10 @@ def _why_adopted(host: Host, members: Iterable[Member]) -> str:
 def read_phrases(members: Iterable[Member]) -> Phrases:
     """Read what is wrong with each host, from the ports or from Nova."""
     members = tuple(members)
-    answers = agent_ports.read_problems(members)
+    read = agent_ports.read_problems(members)
+    answers = read.problems
     if answers:
-        silent = agent_ports.silent_hosts(members, answers)
+        silent = agent_ports.silent_hosts(members, read.answered)
         return {
             host: [
                 *([_SILENT] if host in silent else []),
@@ -258,7 +259,7 @@ def read_facts(host: Host, members: Sequence[Member]) -> HostFacts:
     return HostFacts(
         host,
         members,
-        agent_ports.problems_of_host(host, members, answers),
+        agent_ports.problems_of_host(host, members, answers.problems),
         _read_figures(host, members),
         None if isinstance(found, NovaRefused) else found[host],
     )

@@ -2,6 +2,7 @@
 """The commands that show hosts say who serves each, and what is wrong."""
 
 import dataclasses
+import socket
 
 import pytest
 
@@ -11,10 +12,15 @@ from hashring.ring import Host, digest_of
 from ironic_compute import catalogue
 from ironic_compute.agent_port.figures import HostFigures
 from ironic_compute.agent_port.problems import Alert, Problem
-from ironic_compute.cmd import host_views
+from ironic_compute.cmd import agent_ports, host_views
 from ironic_compute.cmd.nova_access import NovaRefused
 from ironic_compute.cmd.nova_hosts import NovaHost
 from ironic_compute.ownership.drain_order import DrainOrder
+from tests.unit.ironic_compute.agent_port.test_peers import (
+    TRIES_COUNT,
+    port_that_answers,
+    port_that_refuses,
+)
 
 C1, C2, C3, C9 = map(Host, ('c1', 'c2', 'c3', 'c9'))
 POOL = 'ironic-compute/*/*'
@@ -176,3 +182,25 @@ def test_a_host_of_no_daemon_is_an_error_that_names_the_others() -> None:
     host_views.check_known(C3, members, POOL)
     with pytest.raises(NovaRefused, match=r'c9 is no .*not set\), .*c1, c2'):
         host_views.check_known(C9, members, POOL)
+
+
+def test_port_that_answers_with_an_error_is_not_silent() -> None:
+    """The daemon lives: it is starting, or has too many requests."""
+    paths = frozenset({agent_ports.FINDINGS})
+    error = '503 Service Unavailable'
+    with (
+        port_that_answers(b'[]', paths=paths) as good,
+        port_that_answers(b'Not yet.\n', error, paths) as bad,
+        port_that_refuses() as closed,
+    ):
+        members = [
+            dataclasses.replace(
+                _up(home, home), machine=socket.gethostname(), page=url
+            )
+            for home, url in ((C1, good), (C2, bad), (C3, closed))
+        ]
+        for _ in range(TRIES_COUNT):  # A busy machine may be late.
+            found = host_views.read_phrases(members)
+            if not found.get(C1) and not found.get(C2):
+                break
+    assert found == {C1: [], C2: [], C3: [host_views._SILENT]}
