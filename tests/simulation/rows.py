@@ -90,10 +90,10 @@ class Server:
             if getattr(self, name) != getattr(self._saved, name)
         }
 
-    def obj_reset_changes(self) -> None:
+    def obj_reset_changes(self, fields: Iterable[str] = _FIELDS) -> None:
         """Forget that fields differ from the record."""
         self._saved = copy_record(self._saved)
-        for name in _FIELDS:
+        for name in fields:
             setattr(self._saved, name, copy.copy(getattr(self, name)))
 
     def get_network_info(self) -> list[Any]:

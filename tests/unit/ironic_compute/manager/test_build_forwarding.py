@@ -197,6 +197,12 @@ class _Tracker:
         self.released.append((node, consumer))
 
 
+def _shelved() -> Any:
+    return types.SimpleNamespace(
+        uuid='s', save=None, key_data=None, auto_disk_config=False
+    )
+
+
 @pytest.mark.parametrize('is_held', [True, False])
 def test_unshelving_that_waited_for_its_lock_follows_a_pushed_node(
     is_held: bool, monkeypatch: pytest.MonkeyPatch
@@ -213,8 +219,7 @@ def test_unshelving_that_waited_for_its_lock_follows_a_pushed_node(
         '_unshelve_instance',
         lambda self, context, *args: unshelved.append(args),
     )
-    server = types.SimpleNamespace(uuid='s', save=None)
-    message = (server, 'image', {}, 'n', 'spec', [])
+    message = (_shelved(), 'image', {}, 'n', 'spec', [])
     manager._unshelve_instance('ctx', *message)
     assert manager.rt.kept == [('n', 's')]
     assert bool(unshelved) == is_held
@@ -265,8 +270,7 @@ def test_unshelving_waits_until_the_row_of_its_node_is_confirmed(
         '_unshelve_instance',
         lambda *args: steps.append('unshelved'),
     )
-    server = types.SimpleNamespace(uuid='s', save=None)
-    message = (server, 'image', {}, 'n', 'spec', [])
+    message = (_shelved(), 'image', {}, 'n', 'spec', [])
     with delivery.Delivery(lambda: None).handled():
         manager._unshelve_instance('ctx', *message)
     assert steps == ['n', 'unshelved']

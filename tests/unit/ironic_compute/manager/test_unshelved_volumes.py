@@ -29,6 +29,8 @@ _SERVER: Any = types.SimpleNamespace(
     host=None,
     root_device_name='/dev/sda',
     vm_state=vm_states.SHELVED_OFFLOADED,
+    key_data=None,
+    auto_disk_config=False,
 )
 
 
