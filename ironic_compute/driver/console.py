@@ -24,9 +24,10 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _POLL_S = 1.0
-# How long a reset waits until a console is disabled. Ironic would ignore a
-# request to enable it before that.
-_DISABLE_S = 120.0
+# How long a reset waits until a console is disabled: nova-api waits a minute in
+# all for the answer. While Ironic still disables it, the node is locked, and the
+# request to enable it waits for that.
+_DISABLE_S = 45.0
 
 
 class Console:
