@@ -88,7 +88,7 @@ SEEDS: dict[str, int] = {
     'delta list without overlap': 60101,
     'missing node not asked for again': 61557,
     'told changes not compared': 60049,
-    'dead reader waited for': 63097,
+    'dead reader waited for': 60156,
     'delete by a short or empty list': 60092,
     'delete at the first 404': 60014,
 }
