@@ -2,8 +2,10 @@
 """Reports and reloads that an operator asks for."""
 
 import contextlib
+import logging as python_logging
 import pathlib
 import sys
+from collections.abc import Iterator
 
 import pytest
 from oslo_config import cfg, fixture
@@ -89,6 +91,16 @@ def test_options_that_may_change_are_read_again(
     assert (conf.debug, conf.size) == (debug, 1)
 
 
+@pytest.fixture
+def root_level() -> Iterator[None]:
+    """Keep the level of all logs, which oslo.log changes with ``debug``."""
+    root = python_logging.getLogger()
+    former = root.level
+    yield
+    root.setLevel(former)
+
+
+@pytest.mark.usefixtures('root_level')
 def test_reload_with_a_wrong_debug_ends_nothing(
     file: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
