@@ -24,9 +24,9 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _POLL_S = 1.0
-# How long a reset waits until a console is disabled: nova-api waits a minute in
-# all for the answer. While Ironic still disables it, the node is locked, and the
-# request to enable it waits for that.
+# How long a reset waits until a console is disabled. In all, nova-api waits a
+# minute for the answer. While Ironic still disables it, the node is locked, and
+# the request to enable it waits for that.
 _DISABLE_S = 45.0
 
 

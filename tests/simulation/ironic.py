@@ -493,6 +493,10 @@ class Client:
             lambda request: self._ironic.rebuild(request, node, server)
         )
 
+    def wait_for_lease(self) -> None:
+        """Block until the worker has the lease; sends nothing."""
+        self._gate.wait()
+
     def set_power_state(
         self,
         node: NodeId,
