@@ -25,8 +25,8 @@ LOG = logging.getLogger(__name__)
 
 _POLL_S = 1.0
 # How long a reset waits until a console is disabled. In all, nova-api waits a
-# minute for the answer. While Ironic still disables it, the node is locked, and
-# the request to enable it waits for that.
+# minute for the answer. While Ironic still disables it, the node is locked,
+# and the request to enable it waits for that.
 _DISABLE_S = 45.0
 
 
