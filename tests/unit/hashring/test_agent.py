@@ -409,16 +409,22 @@ def test_host_of_a_half_alive_agent_moves_once_and_comes_back_once(
     assert set(two.workers.live) == {C2}
 
 
-def test_half_alive_agent_notices_a_failure_without_a_lease(
-    world: World,
-) -> None:
-    """A bad cable takes the backend and the services away at once."""
+def _with_one_half_alive(world: World) -> list[Machine]:
+    """Have the first of two machines give its host to the second one."""
     run(world, 60)
     one, two = world.machines
     _observe(world, one, works=False)
     run(world, 20)
     _observe(world, two, works=True)
     run(world, 20)
+    return [one, two]
+
+
+def test_half_alive_agent_notices_a_failure_without_a_lease(
+    world: World,
+) -> None:
+    """A bad cable takes the backend and the services away at once."""
+    one, _ = _with_one_half_alive(world)
     _observe(world, one, works=True)
     run(world, 5)
     one.cut_until_s = world.now_s + 40
@@ -434,12 +440,7 @@ def test_half_alive_agent_serves_if_the_workers_of_the_other_keep_dying(
     world: World,
 ) -> None:
     """Its hosts are better served without one service than not at all."""
-    run(world, 60)
-    one, two = world.machines
-    _observe(world, one, works=False)
-    run(world, 20)
-    _observe(world, two, works=True)
-    run(world, 20)
+    one, two = _with_one_half_alive(world)
     assert set(one.workers.live) == {NO_HOST}
     for _ in range(120):
         for host in [h for h, w in two.workers.live.items() if w.serving]:
@@ -460,12 +461,7 @@ def test_no_host_moves_in_an_outage_for_all(world: World) -> None:
 
 def test_path_worker_ends_with_its_agent(world: World) -> None:
     """An agent without hosts leaves no process behind."""
-    run(world, 60)
-    one, two = world.machines
-    _observe(world, one, works=False)
-    run(world, 20)
-    _observe(world, two, works=True)
-    run(world, 20)
+    one, _ = _with_one_half_alive(world)
     assert set(one.workers.live) == {NO_HOST}
     agent(one).request_stop(for_good=True)
     run(world, 10)
