@@ -178,17 +178,19 @@ def remote_name(exc: Exception) -> str | None:
     """
     if isinstance(exc, oslo_messaging.RemoteError):
         return str(exc.exc_type)
-    name, text = type(exc).__name__, str(exc.args[0]) if exc.args else ''
-    if name.endswith('_Remote') or _TRACEBACK.search(text):
+    name = type(exc).__name__
+    if name.endswith('_Remote') or _TRACEBACK.search(_text_of(exc)):
         return name.removesuffix('_Remote')
     return None
 
 
-def _describe_remote(exc: Exception) -> str:
+def _text_of(exc: Exception) -> str:
     if isinstance(exc, oslo_messaging.RemoteError):
-        text = exc.value
-    else:
-        text = exc.args[0] if exc.args else ''
+        return str(exc.value)
+    return str(exc.args[0]) if exc.args else ''
+
+
+def _describe_remote(exc: Exception) -> str:
     name = remote_name(exc) or type(exc).__name__
-    why, *_ = _TRACEBACK.split(str(text))
+    why, *_ = _TRACEBACK.split(_text_of(exc))
     return f'{name}: {" ".join(why.split())}'

@@ -184,12 +184,8 @@ class PoolRebalance:
 
     def __attrs_post_init__(self) -> None:
         self._moved = MinuteLimit(self._clock)
-        self._is_one_open = False
-
-    @property
-    def is_one_open(self) -> bool:
-        """Whether a move was requested and, as far as known, not made."""
-        return self._is_one_open
+        # A move was requested and, as far as known, not made.
+        self.has_failed_move = False
 
     def read_plans(self) -> dict[Host, Any]:
         """Return the plan of each host of the pool.
@@ -215,12 +211,12 @@ class PoolRebalance:
             lambda: _ask(host, lambda to: self._request(to, move.node))
         )
         if isinstance(result, NovaRefused):
-            self._is_one_open = True
+            self.has_failed_move = True
             # Else a holder that answers late would exceed the limit.
             self._moved.note_move()
             return f'{result}. It may still move node {move.node}'
         if result.why_not is not None:
-            self._is_one_open = True
+            self.has_failed_move = True
             return str(result.why_not)
         self._moved.note_move()
         return (
@@ -318,7 +314,7 @@ class PoolRebalanceCommand(ExplainedCommand, lister.Lister):
     ) -> None:
         act = work.work_until_done if waits else work.move_servers
         self._show(act(plans))
-        self._has_failed = work.is_one_open and not waits
+        self._has_failed = work.has_failed_move and not waits
 
     def run(self, parsed_args: Any) -> int:
         """Run the command; return the exit status."""

@@ -29,7 +29,7 @@ from oslo_utils import excutils
 
 from hashring.clock import Clock
 from hashring.ring import Host
-from ironic_compute.manager.reservations import list_attachments
+from ironic_compute.manager.reservations import RESERVED, list_attachments
 from ironic_compute.manager.retries import (
     has_no_answer,
     retried,
@@ -128,7 +128,7 @@ class FreesFailedUnshelves(nova_manager.ComputeManager):
     def _list_attached(self, context: Any, instance: Any) -> list[Any]:
         """Return the block devices of volumes that are not only reserved."""
         found = list_attachments(self.volume_api, context, instance.uuid)
-        reserved = [e['id'] for e in found if e.get('status') == 'reserved']
+        reserved = [e['id'] for e in found if e.get('status') == RESERVED]
         bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
             context, instance.uuid
         )

@@ -29,7 +29,7 @@ from nova.virt import block_device as driver_block_device
 from oslo_log import log as logging
 
 from hashring.clock import Clock
-from ironic_compute.manager.reservations import list_attachments
+from ironic_compute.manager.reservations import RESERVED, list_attachments
 from ironic_compute.manager.retries import (
     NO_ANSWER_OF_NOVA,
     after,
@@ -41,8 +41,6 @@ LOG = logging.getLogger(__name__)
 
 # The states of a volume that Cinder has not made yet.
 _MAKING = ('creating', 'downloading')
-# The state of an attachment to no node.
-_RESERVED = 'reserved'
 # Why a volume of an earlier build cannot be used: Cinder could not make it, it
 # is gone or in use elsewhere, or it is in another availability zone.
 _UNUSABLE = (
@@ -166,13 +164,13 @@ class NamesNewVolumes(nova_manager.ComputeManager):
         if not attached:
             return
         status_of = {
-            each['id']: each.get('status', _RESERVED)
+            each['id']: each.get('status', RESERVED)
             for each in list_attachments(
                 self.volume_api, context, instance.uuid
             )
         }
         for bdm in attached:
-            if status_of.get(bdm.attachment_id, _RESERVED) != _RESERVED:
+            if status_of.get(bdm.attachment_id, RESERVED) != RESERVED:
                 self._terminate_volume_connections(context, instance, [bdm])
 
     def _take_up(self, context: Any, instance: Any, bdm: Any) -> None:

@@ -13,6 +13,9 @@ from nova import exception as nova_exception
 from nova import objects
 from nova.volume import cinder
 
+# The state of an attachment to no node.
+RESERVED = 'reserved'
+
 
 def reserve(volume_api: Any, context: Any, server: str, bdm: Any) -> str:
     """Return the id of a reservation, of an earlier try or a new one.
@@ -34,7 +37,7 @@ def find_reservation(
     for each in list_attachments(volume_api, context, server):
         is_other = each['id'] != bdm.attachment_id
         is_of_volume = each.get('volume_id') == bdm.volume_id
-        if is_other and is_of_volume and each.get('status') == 'reserved':
+        if is_other and is_of_volume and each.get('status') == RESERVED:
             return str(each['id'])
     return None
 

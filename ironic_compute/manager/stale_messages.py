@@ -266,7 +266,11 @@ class DropsStaleMessages(nova_manager.ComputeManager):
         try:
             return self._has_power_state(instance, target)
         except Exception as exc:
-            LOG.debug('%(error)s', {'error': exc})
+            LOG.debug(
+                'Ironic does not say whether server %(server)s is still as a '
+                'power event says: %(error)s',
+                {'server': instance.uuid, 'error': exc},
+            )
             return True
 
     def _has_power_state(self, instance: Any, target: str) -> bool:
