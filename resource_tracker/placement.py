@@ -27,7 +27,7 @@ from resource_tracker.trait_names import TraitNames
 MICROVERSION = '1.39'
 
 _READ_RETRIES = 1
-_ONCE = {'connect_retries': 0, 'status_code_retries': 0}
+ONCE = {'connect_retries': 0, 'status_code_retries': 0}
 # Of all that needs a valid token, Placement answers this without a query.
 _CHEAPEST = '/resource_classes/VCPU'
 _READS_MAX = 3
@@ -127,7 +127,7 @@ class Placement:
             longer
         """
         adapter = self._reconnect(self._adapter)
-        options = {**_ONCE, 'timeout': timeout_s}
+        options = {**ONCE, 'timeout': timeout_s}
         self._exchange(adapter, 'GET', _CHEAPEST, options)
 
     def read_date(self) -> str | None:
@@ -353,7 +353,7 @@ class Placement:
         else:
             # Without this, retries that nova.conf sets would be sent without a
             # check of the lease gate.
-            options |= _ONCE
+            options |= ONCE
         return self._exchange(self._adapter, method, url, options)
 
     def _exchange(

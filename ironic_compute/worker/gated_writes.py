@@ -34,6 +34,7 @@ from ironic_compute.gate import Gate
 from ironic_compute.paths.repeated_requests import KeystoneAway
 from ironic_compute.worker.proxy_answers import as_unavailable
 from ironic_compute.worker.repeated_saves import is_saved
+from resource_tracker.placement import ONCE
 
 # A remote method whose name begins with none of these counts as a write.
 _READS = (
@@ -77,9 +78,6 @@ _EXEMPT = frozenset({'Service', 'ComputeNode'})
 # It makes the next report as soon as this one has failed.
 _REPORT_TIMEOUT_S = 10
 _PLACEMENT_WRITES = ('post', 'put', 'delete')
-# Without these, what ``[placement]`` of nova.conf says would be sent again
-# without the lease.
-_ONCE = {'connect_retries': 0, 'status_code_retries': 0}
 _HTTP_READS = frozenset({'GET', 'HEAD', 'OPTIONS'})
 # Seconds before a write to Cinder is repeated; doubled each time.
 _CINDER_PAUSE_S = 0.5
@@ -272,9 +270,12 @@ def gate_placement(client: Any, gate: Gate, traffic: Traffic) -> None:
 
 
 def _writing_once(adapter: Any) -> Any:
-    """Let an adapter of keystoneauth1 send each write once; return it."""
+    """Let an adapter of keystoneauth1 send each write once; return it.
+
+    What ``[placement]`` of nova.conf says would be sent without the lease.
+    """
     for name in _PLACEMENT_WRITES:
-        send = functools.partial(getattr(adapter, name), **_ONCE)
+        send = functools.partial(getattr(adapter, name), **ONCE)
         setattr(adapter, name, send)
     return adapter
 
