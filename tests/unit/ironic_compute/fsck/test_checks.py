@@ -2,6 +2,7 @@
 """Each kind of inconsistency is found and named rightly; nothing else is."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,17 @@ _BOTH = frozenset({C1, C2})
 
 def _service(**fields: bool) -> Snapshot:
     return change(CLEAN, services={**CLEAN.services, C1: Service(**fields)})
+
+
+def _with_allocation_of(**fields: Any) -> Snapshot:
+    """Return a cloud in which a second server has an allocation on FREE."""
+    return with_details(
+        details(FREE, STRANGER, CUSTOM_GOLD=0),
+        base=with_placement(
+            with_servers(server(), server(uuid=STRANGER, **fields)),
+            offered={GOLD: frozenset()},
+        ),
+    )
 
 
 def _flavor(name: str, *traits: str) -> Snapshot:
@@ -202,20 +214,10 @@ PLANTED: list[tuple[Check, Snapshot]] = [
     ),
     (
         catalogue.ALLOCATION_OF_SHELVED,
-        with_details(
-            details(FREE, STRANGER, CUSTOM_GOLD=0),
-            base=with_placement(
-                with_servers(
-                    server(),
-                    server(
-                        uuid=STRANGER,
-                        host=None,
-                        node=None,
-                        vm_state='shelved_offloaded',
-                    ),
-                ),
-                offered={GOLD: frozenset()},
-            ),
+        _with_allocation_of(
+            host=None,
+            node=None,
+            vm_state='shelved_offloaded',
         ),
     ),
     (
@@ -382,22 +384,12 @@ def test_names_are_unique_and_cures_are_filled_in() -> None:
             details(USED, SERVER, CUSTOM_GOLD=1), base=with_servers(base=DEEP)
         ),
         # A build has its allocation, and Ironic does not show it yet.
-        with_details(
-            details(FREE, STRANGER, CUSTOM_GOLD=0),
-            base=with_placement(
-                with_servers(
-                    server(),
-                    server(
-                        uuid=STRANGER,
-                        host=C1,
-                        node=FREE,
-                        vm_state='building',
-                        task_state='spawning',
-                        changed_at_s=NOW_S - 5.0,
-                    ),
-                ),
-                offered={GOLD: frozenset()},
-            ),
+        _with_allocation_of(
+            host=C1,
+            node=FREE,
+            vm_state='building',
+            task_state='spawning',
+            changed_at_s=NOW_S - 5.0,
         ),
         # Ironic deploys for an hour.
         change(
