@@ -15,6 +15,7 @@ import nova.conf
 from nova.virt import driver as nova_driver
 
 from ironic_compute.driver.build_request import BuildRequest
+from ironic_compute.ironic_api.descriptions import HOST_KEY
 from resource_tracker.node import NodeFacts
 
 CONF = nova.conf.CONF
@@ -93,7 +94,7 @@ def _owner_fields(instance: Any, network_info: Any) -> dict[str, Any]:
     ).owner
     return {
         'display_name': instance.display_name,
-        'nova_host_id': instance.host,
+        HOST_KEY: instance.host,
         'project_id': str(owner.projectid),
         'project_name': str(owner.projectname),
         'user_id': str(owner.userid),

@@ -9,6 +9,7 @@ removed the server from the node; Ironic then cleans the node on its own.
 import enum
 from typing import Any
 
+from nova.compute import vm_states
 from oslo_log import log as logging
 
 from ironic_compute import errors
@@ -17,6 +18,7 @@ from ironic_compute.driver.network import Network
 from ironic_compute.driver.node_waiter import NodeWaiter, wait_until_shown
 from ironic_compute.driver.power import facts_when_idle
 from ironic_compute.driver.volumes import Volumes
+from ironic_compute.ironic_api.descriptions import is_described
 from ironic_compute.ironic_api.states import Meaning, ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
 
@@ -105,27 +107,73 @@ class Teardown:
                 {'server': instance.uuid},
             )
             return
-        self.free_node(facts.uuid, instance.uuid, facts)
+        self.free_node(
+            facts.uuid,
+            instance.uuid,
+            facts,
+            is_launched=_is_launched(instance),
+        )
 
     def free_node(
-        self, node: NodeId, instance_uuid: str, fresh: NodeFacts | None = None
+        self,
+        node: NodeId,
+        instance_uuid: str,
+        fresh: NodeFacts | None = None,
+        *,
+        is_launched: bool = False,
     ) -> None:
         """Remove a server from a node; success if the node lacks the server.
 
+        What another user of Ironic has deployed on the node stays. The worker
+        that has reserved such a node gives it back at once, unless it ends
+        before (``Deploy.reserve_node``).
+
         :param fresh: the node as Ironic has just returned it, which saves a
             read
+        :param is_launched: whether the server has run on the node, so that
+            the deploy is Nova's for certain; saves a read
         :raises errors.IronicComputeError: the node still has the server
         """
         try:
-            self._free(
-                node, instance_uuid, fresh or self._waiter.read_node(node)
-            )
+            facts = fresh or self._waiter.read_node(node)
+            if is_launched or not self._is_foreign(facts, instance_uuid):
+                self._free(node, instance_uuid, facts)
+            else:
+                self._give_back(node, instance_uuid)
         except (errors.NodeNotFound, errors.NodeGone):
             LOG.info(
                 'Node %(node)s is gone from Ironic, and server %(server)s '
                 'with it',
                 {'node': node, 'server': instance_uuid},
             )
+
+    def _is_foreign(self, facts: NodeFacts, instance_uuid: str) -> bool:
+        """Return whether a node has the server's uuid, but not its deploy.
+
+        Nothing is lost with a deploy that has failed, whosever it is.
+        """
+        state = ProvisionState.parse(facts.provision_state)
+        return (
+            _has_instance(facts, instance_uuid)
+            and state.meaning not in _NEVER_DEPLOYED
+            and state is not ProvisionState.DEPLOYFAIL
+            and not self._waiter.retry(
+                lambda: is_described(self._client, facts.uuid)
+            )
+        )
+
+    def _give_back(self, node: NodeId, instance_uuid: str) -> None:
+        """Remove only the server's uuid, as soon as Ironic allows it."""
+        fresh = self._waiter.try_read_node(node)
+        wait_until_shown(
+            self._waiter, node, _is_settled, _TIMEOUT_S, fresh=fresh
+        )
+        self._waiter.retry(lambda: self._release_once(node, instance_uuid))
+        LOG.warning(
+            'Node %(node)s had the uuid of server %(server)s, but Nova has '
+            'not deployed it: only the uuid was removed',
+            {'node': node, 'server': instance_uuid},
+        )
 
     def undo_build(self, node: NodeId, instance_uuid: str) -> None:
         """Remove what a build has left on a node that was not deployed.
@@ -314,6 +362,11 @@ class Teardown:
             )
 
 
+def _is_launched(instance: Any) -> bool:
+    is_shelved = instance.vm_state == vm_states.SHELVED_OFFLOADED
+    return bool(instance.launched_at) and not is_shelved
+
+
 def _has_instance(facts: NodeFacts, instance_uuid: str) -> bool:
     return facts.instance_uuid == instance_uuid
 
@@ -332,6 +385,12 @@ def _is_not_busy(facts: NodeFacts) -> bool | None:
     """Return True if Ironic has ended its work on the node, else None."""
     state = ProvisionState.parse(facts.provision_state)
     return None if state in _BUSY else True
+
+
+def _is_settled(facts: NodeFacts) -> bool | None:
+    """Return True if Ironic does not deploy the node any more, else None."""
+    state = ProvisionState.parse(facts.provision_state)
+    return None if state.meaning is Meaning.ON_ITS_WAY else True
 
 
 def _is_aborted(facts: NodeFacts) -> bool | None:

@@ -58,12 +58,13 @@ from ironic_compute.manager.shelving import RepeatedShelving
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
 from ironic_compute.ownership import peer_endpoints
-from ironic_compute.recovery.decisions import is_active, is_deploy_started
+from ironic_compute.recovery.decisions import is_active
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.in_progress import InProgress, wait_until_idle
 from ironic_compute.recovery.interrupted_deploys import (
     InterruptedDeploys,
     are_ports_gone,
+    find_started_deploy,
 )
 from ironic_compute.recovery.interrupted_tasks import InterruptedTasks
 from ironic_compute.recovery.loop import RecoveryLoop
@@ -390,8 +391,7 @@ class IronicComputeManager(
 
         :returns: False if Ironic has taken the deploy over
         """
-        facts = self._components.client.read_node_of_instance(instance.uuid)
-        if is_deploy_started(facts, instance.node):
+        if find_started_deploy(self._components.client, instance) is not None:
             return False
         LOG.info(
             'Building server %(server)s anew, because its worker has ended '

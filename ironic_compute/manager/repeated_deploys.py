@@ -31,11 +31,9 @@ from ironic_compute.manager.forwarding import is_forwarded
 from ironic_compute.manager.retries import after, retried, while_kept
 from ironic_compute.manager.unsupported import rebuild_request
 from ironic_compute.nodes import records
-from ironic_compute.recovery.decisions import (
-    is_deploy_started,
-    is_rebuild_started,
-)
+from ironic_compute.recovery.decisions import is_rebuild_started
 from ironic_compute.recovery.interrupted_deploys import (
+    find_started_deploy,
     has_node_changed,
     restore_key,
 )
@@ -78,8 +76,7 @@ class RepeatedDeploys(BuildMessages):
 
         :returns: False if Ironic has taken the deploy over
         """
-        facts = self._components.client.read_node_of_instance(instance.uuid)
-        if is_deploy_started(facts, instance.node):
+        if find_started_deploy(self._components.client, instance) is not None:
             return False
         self.driver.free_node_of(instance)
         restore_key(instance)

@@ -5,6 +5,7 @@ from nova import context as nova_context
 from nova import objects
 
 from hashring.ring import Host
+from ironic_compute.ironic_api import descriptions
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.nodes.records import MOVE_ACTION
 from resource_tracker.node import NodeId
@@ -27,7 +28,7 @@ def note_move(server: str, former: Host) -> None:
 
 def note_host(client: IronicClient, node: NodeId, host: Host) -> None:
     """Write a server's new host to its node in Ironic, if one is there."""
-    former = client.read_fields(node, ['instance_info'])
-    if (former.get('instance_info') or {}).get('nova_host_id'):
-        patch = {'path': '/instance_info/nova_host_id', 'value': host}
-        client.patch_node(node, [{'op': 'add', **patch}])
+    if descriptions.is_described(client, node):
+        path = f'/instance_info/{descriptions.HOST_KEY}'
+        patch = {'op': 'add', 'path': path, 'value': host}
+        client.patch_node(node, [patch])

@@ -18,6 +18,7 @@ from oslo_utils import timeutils
 
 from ironic_compute import errors
 from ironic_compute.ironic_api.client import IronicClient
+from ironic_compute.ironic_api.descriptions import is_described
 from ironic_compute.nodes import records
 from ironic_compute.recovery import decisions
 from ironic_compute.recovery.failures import TaskFailures, clear_task
@@ -64,13 +65,12 @@ class InterruptedDeploys:
 
     def is_started(self, instance: Any) -> bool:
         """Return whether Ironic has taken a server's deploy over; a read."""
-        facts = self._client.read_node_of_instance(instance.uuid)
-        return decisions.is_deploy_started(facts, instance.node)
+        return find_started_deploy(self._client, instance) is not None
 
     def continue_build(self, context: Any, instance: Any) -> None:
         """Wait for a build that Ironic has started, or end the build."""
-        facts = self._client.read_node_of_instance(instance.uuid)
-        if decisions.is_deploy_started(facts, instance.node):
+        facts = find_started_deploy(self._client, instance)
+        if facts is not None:
             self._wait_for_deploy(context, instance, facts.uuid)
         else:
             self._failures.fail_build(
@@ -122,8 +122,8 @@ class InterruptedDeploys:
         cannot free its node.
         """
         restore_key(instance)
-        facts = self._client.read_node_of_instance(instance.uuid)
-        if decisions.is_deploy_started(facts, instance.node):
+        facts = find_started_deploy(self._client, instance)
+        if facts is not None:
             self._wait_for_deploy(context, instance, facts.uuid)
             return
         self._failures.shelve_again(
@@ -171,6 +171,22 @@ class InterruptedDeploys:
             '%(node)s',
             {'server': instance.uuid, 'node': node},
         )
+
+
+def find_started_deploy(
+    client: IronicClient, instance: Any
+) -> NodeFacts | None:
+    """Return the node whose deploy for a server has started; else None.
+
+    A worker may have reserved a node just after another user of Ironic had
+    deployed it, and have ended before it gave the node back. That deploy is
+    not the server's.
+    """
+    facts = client.read_node_of_instance(instance.uuid)
+    is_started = decisions.is_deploy_started(
+        facts, instance.node
+    ) and is_described(client, facts.uuid)
+    return facts if is_started else None
 
 
 def has_node_changed(

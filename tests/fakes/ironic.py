@@ -15,6 +15,7 @@ from typing import Any
 from oslo_utils import timeutils
 
 from ironic_compute import errors
+from ironic_compute.ironic_api.descriptions import HOST_KEY
 from resource_tracker.node import NodeFacts, NodeId
 from tests.fakes import ironic_machine
 
@@ -60,7 +61,9 @@ class FakeIronic:
             **fields,
         }
         self.nodes[values['uuid']] = NodeFacts(**values)
-        self.infos[values['uuid']] = {}
+        # Nova has deployed what has a server, unless a test says otherwise.
+        has_server = values.get('instance_uuid') is not None
+        self.infos[values['uuid']] = {HOST_KEY: 'c1'} if has_server else {}
         self.attached[values['uuid']] = []
 
     def change(self, node: str, **fields: Any) -> None:

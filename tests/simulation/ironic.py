@@ -14,6 +14,7 @@ from typing import Any
 
 from ironic_compute import errors
 from ironic_compute.ironic_api import timestamps
+from ironic_compute.ironic_api.descriptions import HOST_KEY
 from ironic_compute.ironic_api.node_pool import NodePool
 from ironic_compute.ironic_api.states import ProvisionState
 from resource_tracker.node import NodeFacts, NodeId
@@ -223,6 +224,7 @@ class Ironic:
         self._world.log(f'{request.sender} deploys {server} on {node}')
         image = self._world.nova.servers[server].image_ref
         self.machines[node].disk = image
+        self.machines[node].instance_info[HOST_KEY] = request.sender
         self.change(node, 'provision_set.success', provision_state='deploying')
         rng = self._world.rng
         failed = self._world.faults.occurs('deploy fails')
@@ -319,6 +321,7 @@ class Ironic:
             raise errors.IronicRefused(f'{node} is {facts.provision_state}')
         self._world.check_undeploy(request, server)
         self._world.log(f'{request.sender} undeploys {server} from {node}')
+        self.machines[node].instance_info = {}
         self.change(
             node,
             'provision_set.success',
@@ -516,9 +519,9 @@ class Client:
         )
 
     def read_fields(self, node: NodeId, fields: list[str]) -> dict[str, Any]:
-        """Return the fields; in worlds without tasks, no node has any."""
+        """Return the fields; in worlds without tasks, without a request."""
         if not self._world.tasks.is_on:
-            return {}
+            return dataclasses.asdict(self._ironic.machines[node])
 
         def read() -> dict[str, Any]:
             facts = self._ironic.node(node)

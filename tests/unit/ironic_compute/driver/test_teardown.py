@@ -4,12 +4,15 @@
 import pytest
 from ironicclient.common.apiclient import exceptions as api_exc
 from nova import exception as nova_exception
+from oslo_utils import timeutils
 
 from ironic_compute import errors
 from ironic_compute.ironic_api.session import translate_error
 from ironic_compute.retry import retry
 
 from . import fake, timed
+
+_LAUNCHED = timeutils.utcnow(with_timezone=True)
 
 
 def test_destroy_of_nothing_succeeds():
@@ -143,6 +146,56 @@ def test_node_whose_deploy_begins_late_is_torn_down(request_, state, free):
     assert 'deleted' in ironic.names()
     assert ironic.nodes[fake.NODE].provision_state == 'cleaning'
     assert ironic.nodes[fake.NODE].instance_uuid is None
+
+
+@pytest.mark.parametrize(
+    ('state', 'end'),
+    [('active', 'active'), ('wait call-back', 'active'), ('rescue', 'rescue')],
+)
+@pytest.mark.parametrize(
+    'fields',
+    [
+        {'vm_state': 'building'},
+        {'vm_state': 'error'},
+        {'vm_state': 'shelved_offloaded', 'launched_at': _LAUNCHED},
+    ],
+    ids=lambda fields: fields['vm_state'],
+)
+def test_deploy_of_another_user_of_ironic_is_left_alone(state, end, fields):
+    """The worker was killed when it had just reserved the node.
+
+    Its delete removed what another user of Ironic ran there.
+    """
+    bench = timed.bench(instance_uuid=fake.SERVER, provision_state=state)
+    bench.ironic.infos[fake.NODE] = {'image_source': 'theirs'}
+    bench.ironic.change_after(100, provision_state=end, reservation=None)
+    bench.driver.destroy(None, fake.server(**fields), None)
+    assert bench.ironic.names() == ['release']
+    assert bench.ironic.nodes[fake.NODE].provision_state == end
+    assert bench.ironic.infos[fake.NODE] == {'image_source': 'theirs'}
+
+
+def test_stray_deploy_of_another_user_of_ironic_is_left_alone():
+    """Nova has deleted the server before the node was given back."""
+    bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
+    bench.ironic.infos[fake.NODE] = {'image_source': 'theirs'}
+    bench.driver.free_node(fake.NODE, fake.SERVER)
+    assert bench.ironic.names() == ['release']
+
+
+@pytest.mark.parametrize(
+    ('state', 'fields'),
+    [
+        ('active', {'vm_state': 'active', 'launched_at': _LAUNCHED}),
+        ('deploy failed', {'vm_state': 'building'}),
+    ],
+)
+def test_server_without_a_description_is_torn_down(state, fields):
+    """An operator has removed the description of a server that has run."""
+    bench = fake.bench(instance_uuid=fake.SERVER, provision_state=state)
+    bench.ironic.infos[fake.NODE] = {}
+    bench.driver.destroy(None, fake.server(**fields), None)
+    assert bench.ironic.names() == ['deleted']
 
 
 def test_destroy_outlasts_an_outage_that_is_longer_than_its_wait() -> None:

@@ -263,6 +263,15 @@ def test_only_a_deploy_of_the_node_that_nova_knows_is_continued(
     assert (manager.did == ['ports deleted']) is is_undone
 
 
+def test_deploy_of_another_user_of_ironic_is_not_continued() -> None:
+    """The worker was killed when it had just reserved the node."""
+    bench = fake.bench_with_server()
+    bench.ironic.infos[fake.NODE] = {'image_source': 'theirs'}
+    server = fake.unsaved_server(vm_state='building', task_state='networking')
+    assert _Undoes(bench).undo_interrupted_build(None, server, None)
+    assert bench.ironic.names() == ['release']
+
+
 class _WithOtherNode(_Undoes):
     """A manager whose build has been sent on to another node, of host c2.
 

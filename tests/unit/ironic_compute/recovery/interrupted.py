@@ -13,6 +13,7 @@ from nova.compute import vm_states
 from hashring.ring import Host
 from ironic_compute import errors
 from ironic_compute.driver import nova_errors
+from ironic_compute.ironic_api.descriptions import HOST_KEY
 from ironic_compute.recovery.failures import TaskFailures
 from ironic_compute.recovery.in_progress import InProgress
 from ironic_compute.recovery.interrupted_deploys import InterruptedDeploys
@@ -68,13 +69,17 @@ class ResumesOne(InterruptedTasks):
         self.deploy_fails = self.is_deleted = self.is_away = False
         self.teardown_error: errors.IronicComputeError | None = None
         self.changed_at: str | None = None
+        self.info = {HOST_KEY: HOST}
         self.ports = ['p1', 'p2']
         self.other_holder: Host | None = None
         self.requests = [('lock', 9), ('rebuild', 7), ('rebuild', 1)]
         self._server = server
         components: Any = types.SimpleNamespace(
             read_node_of_instance=lambda uuid: node,
-            read_fields=lambda node, fields: {fields[0]: self.changed_at},
+            read_fields=lambda node, fields: {
+                'provision_updated_at': self.changed_at,
+                'instance_info': self.info,
+            },
             wait_for_deploy=self._wait,
             soft_delete_instance=None,
             finish_delete=None,

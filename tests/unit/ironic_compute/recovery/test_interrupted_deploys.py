@@ -45,6 +45,19 @@ def test_unshelving_that_ironic_has_started_is_waited_for(state: str) -> None:
     assert (server.vm_state, server.key_data) == ('active', 'ssh-rsa')
 
 
+def test_deploy_of_another_user_of_ironic_is_not_waited_for() -> None:
+    """The worker was killed when it had just reserved the node.
+
+    The unshelved server was ACTIVE on a machine that runs something else.
+    """
+    server = make_server(SHELVED, tasks.SPAWNING)
+    recovery = ResumesOne(server, make_node('active'))
+    recovery.info = {'image_source': 'theirs'}
+    check_twice(recovery)
+    assert server.done[:2] == ['node freed', 'saved None None']
+    assert server.vm_state == SHELVED
+
+
 def test_finished_deploy_leaves_a_running_server() -> None:
     """Its power state is RUNNING, and its launch has a time."""
     server = make_server(SHELVED, tasks.SPAWNING)
