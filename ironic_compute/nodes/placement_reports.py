@@ -17,7 +17,8 @@ from hashring.clock import Clock
 from hashring.ring import Host
 from ironic_compute import access_errors, errors
 from ironic_compute.catalogue import Check
-from ironic_compute.gate import LeaseGate
+from ironic_compute.gate import Gate, LeaseGate
+from ironic_compute.gated_transport import gate_transport
 from ironic_compute.nodes.held_nodes import HeldNodes
 from ironic_compute.nodes.node_findings import count_findings
 from ironic_compute.nodes.pins import read_pin
@@ -31,13 +32,18 @@ from resource_tracker.reconciler import Reconciler
 LOG = logging.getLogger(__name__)
 
 
-def make_placement(conf: Any, clock: Clock, meter: Meter) -> Placement:
+def make_placement(
+    conf: Any, clock: Clock, meter: Meter, gate: Gate
+) -> Placement:
     """Create a client of Placement from nova.conf, without a request.
 
+    :param gate: at which writes wait
     :raises errors.ConfigError: nova.conf has no usable credentials
     """
+    adapter = make_adapter(conf)
+    gate_transport(adapter.session, gate)
     return Placement(
-        make_adapter(conf),
+        adapter,
         meter=meter,
         clock=clock,
         reconnect=lambda adapter: make_adapter(conf, adapter.auth),

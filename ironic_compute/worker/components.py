@@ -213,7 +213,7 @@ class Components:
             PLACEMENT, self._path_health, tenure.clock
         )
         placement = placement or placement_reports.make_placement(
-            CONF, tenure.clock, meter
+            CONF, tenure.clock, meter, tenure.gate
         )
         self.reconciler = placement_reports.make_reconciler(
             CONF, tenure.host, tenure.gate, tenure.clock, meter, placement

@@ -3,8 +3,9 @@
 
 Nova's handlers write Instances and other records through nova-conductor,
 allocations to Placement, ports to Neutron and attachments to Cinder. Each such
-request waits until the lease is in force, in the thread that makes it, just
-before it is sent; reads never wait. Two kinds of records are exceptions:
+request waits until the lease is in force, in the thread that makes it, before
+a token is got for it and just before it is sent (``gated_transport``); reads
+never wait. Two kinds of records are exceptions:
 
 * The Service record: while the lease has lapsed the worker goes on reporting
   its host up, because nova-api deletes servers of a host that is down. Nor
@@ -31,6 +32,7 @@ from nova.conductor import rpcapi
 
 from hashring.clock import Clock
 from ironic_compute.gate import Gate
+from ironic_compute.gated_transport import HTTP_READS, gate_transport
 from ironic_compute.paths.repeated_requests import KeystoneAway
 from ironic_compute.worker.proxy_answers import as_unavailable
 from ironic_compute.worker.repeated_saves import is_saved
@@ -78,7 +80,6 @@ _EXEMPT = frozenset({'Service', 'ComputeNode'})
 # It makes the next report as soon as this one has failed.
 _REPORT_TIMEOUT_S = 10
 _PLACEMENT_WRITES = ('post', 'put', 'delete')
-_HTTP_READS = frozenset({'GET', 'HEAD', 'OPTIONS'})
 # Seconds before a write to Cinder is repeated; doubled each time.
 _CINDER_PAUSE_S = 0.5
 
@@ -265,15 +266,16 @@ def gate_placement(client: Any, gate: Gate, traffic: Traffic) -> None:
         setattr(client, name, _after(gate, send))
     # Nova makes another adapter when Placement's address was not found.
     create = client._create_client
-    client._create_client = lambda: _writing_once(create())
-    client._client = _writing_once(client._client)
+    client._create_client = lambda: _writing_once(create(), gate)
+    client._client = _writing_once(client._client, gate)
 
 
-def _writing_once(adapter: Any) -> Any:
+def _writing_once(adapter: Any, gate: Gate) -> Any:
     """Let an adapter of keystoneauth1 send each write once; return it.
 
     What ``[placement]`` of nova.conf says would be sent without the lease.
     """
+    gate_transport(adapter.session, gate)
     for name in _PLACEMENT_WRITES:
         send = functools.partial(getattr(adapter, name), **ONCE)
         setattr(adapter, name, send)
@@ -310,11 +312,13 @@ def gate_sessions(
     :param clock: waits before a write to Cinder is repeated
     """
     session = service_auth.get_service_auth_session('cinder')
+    gate_transport(session, gate)
     send = as_unavailable(session.request)
     session.request = _retried_for_writes(
         _after_for_writes(gate, _NotNoted(), send), clock
     )
     session = service_auth.get_service_auth_session('neutron')
+    gate_transport(session, gate)
     send = as_unavailable(session.request)
     session.request = _repeated(
         repeats, _after_for_writes(gate, neutron, send)
@@ -339,7 +343,7 @@ def _after_for_writes(
         request = functools.partial(send, url, method, *args, **kwargs)
         if not _has_token(kwargs):
             return request()
-        if method.upper() not in _HTTP_READS:
+        if method.upper() not in HTTP_READS:
             gate.wait()
         return traffic.call(request)
 
@@ -358,7 +362,7 @@ def _retried_for_writes(send: Callable[..., Any], clock: Clock) -> Any:
     def request(url: str, method: str, *args: Any, **kwargs: Any) -> Any:
         if not _has_token(kwargs):
             return _ask_keystone(send, url, method, *args, **kwargs)
-        if method.upper() in _HTTP_READS:
+        if method.upper() in HTTP_READS:
             return send(url, method, *args, **kwargs)
         is_create = method.upper() == 'POST' and not url.endswith('/action')
         left_count = kwargs.pop('connect_retries', None) or 0

@@ -91,7 +91,7 @@ def make_clients(
         ).request
     )
     meter = PlacementTraffic(health, clock, NoMeter())
-    return client, make_placement(CONF, clock, meter)
+    return client, make_placement(CONF, clock, meter, gate)
 
 
 def _make_calls(tenure: Tenure, health: PathHealth) -> probes.ProbeCalls:

@@ -16,6 +16,7 @@ import pytest
 from keystoneauth1 import loading as ks_loading
 from nova import service_auth
 
+from ironic_compute.gate import NeverOpen
 from ironic_compute.nodes.placement_reports import make_placement
 from ironic_compute.paths import probes
 from resource_tracker import errors
@@ -105,7 +106,7 @@ def configured(group: str, url: str) -> Iterator[None]:
 
 
 def _placement_probe() -> Callable[[], None]:
-    placement = make_placement(CONF, ManualClock(), NoMeter())
+    placement = make_placement(CONF, ManualClock(), NoMeter(), NeverOpen())
     # The worker's own request leaves a connection open.
     with contextlib.suppress(errors.PlacementError):
         placement.list_providers()

@@ -77,6 +77,7 @@ class _Adapter:
     def __init__(self) -> None:
         self.additional_headers: dict[str, str] = {}
         self.arrived: list[str] = []
+        self.session = ksa_session.Session()
 
     def __getattr__(self, name: str) -> Callable[..., str]:
         def send(url: str, **arguments: Any) -> str:
