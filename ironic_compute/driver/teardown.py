@@ -282,8 +282,10 @@ class Teardown:
                 f'Ironic could not remove server {instance_uuid} from node '
                 f'{node}: {facts.last_error}'
             )
-        if _is_left_in_deploy_failed(facts):
+        if _is_left_in(ProvisionState.DEPLOYFAIL, facts):
             self._undeploy_after_abort(node)
+        if _is_left_in(ProvisionState.ERROR, facts):
+            _warn_of_running(facts, instance_uuid)
         self._volumes.try_delete_targets(node, targets)
         LOG.info(
             'Removed server %(server)s from node %(node)s',
@@ -318,7 +320,8 @@ class Teardown:
         """
 
         def undeploy() -> None:
-            if _is_left_in_deploy_failed(self._waiter.read_node_once(node)):
+            facts = self._waiter.read_node_once(node)
+            if _is_left_in(ProvisionState.DEPLOYFAIL, facts):
                 self._client.set_provision_state(node, 'deleted')
 
         try:
@@ -375,10 +378,23 @@ def _is_error(facts: NodeFacts) -> bool:
     return ProvisionState.parse(facts.provision_state) is ProvisionState.ERROR
 
 
-def _is_left_in_deploy_failed(facts: NodeFacts) -> bool:
-    state = ProvisionState.parse(facts.provision_state)
-    is_free = facts.instance_uuid is None
-    return is_free and state is ProvisionState.DEPLOYFAIL
+def _is_left_in(state: ProvisionState, facts: NodeFacts) -> bool:
+    """Return whether a node without a server is in this state."""
+    found = ProvisionState.parse(facts.provision_state)
+    return facts.instance_uuid is None and found is state
+
+
+def _warn_of_running(facts: NodeFacts, instance_uuid: str) -> None:
+    """Warn of a failed teardown, after which Ironic removes the uuid, too."""
+    LOG.warning(
+        'Ironic removed server %(server)s from node %(node)s, but could not '
+        'tear the node down, so its machine may still run: %(error)s',
+        {
+            'server': instance_uuid,
+            'node': facts.uuid,
+            'error': facts.last_error,
+        },
+    )
 
 
 def _is_not_busy(facts: NodeFacts) -> bool | None:

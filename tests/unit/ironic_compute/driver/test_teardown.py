@@ -72,6 +72,29 @@ def test_failed_teardown_raises_the_error_of_ironic():
         bench.driver.destroy(None, fake.server(), None)
 
 
+def test_machine_that_ironic_could_not_tear_down_is_named(caplog):
+    """Ironic removes the server's uuid all the same (its conductor's manager).
+
+    The delete is done, and nobody would look at the node.
+    """
+    bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
+    ironic = bench.ironic
+
+    def fail(node, target, **_):
+        ironic.change(
+            node,
+            provision_state='error',
+            instance_uuid=None,
+            last_error='no power',
+        )
+
+    ironic.set_provision_state = fail
+    bench.driver.destroy(None, fake.server(), None)
+    (line,) = [r.getMessage() for r in caplog.records if r.levelno > 20]
+    assert 'may still run: no power' in line
+    assert fake.NODE in line
+
+
 def test_free_node_of_leaves_the_node_of_another_server():
     """A node with the uuid of another server is not changed."""
     bench = fake.bench(instance_uuid=fake.OTHER)
