@@ -44,7 +44,9 @@ class LostBuilds:
     build, whose delete is finished. A failed build is found by its allocation;
     therefore its Instance is saved before the allocation is deleted. A server
     whose unshelve was lost is shelved as before. A build or unshelve that has
-    no allocation is ended by any host.
+    no allocation is ended by any host, and so is a build whose node is in
+    nobody's hands: it is gone from Ironic, or an operator has deleted the
+    Service of its host.
 
     :param list_allocated_nodes: returns the nodes on which a server has an
         allocation; one request to Placement
@@ -102,7 +104,7 @@ class LostBuilds:
             return
         try:
             nodes = self._list_allocated_nodes(context, instance.uuid)
-            if self._is_ours(instance, nodes):
+            if self._is_ours(context, instance, nodes):
                 end = functools.partial(self._end, context, instance, nodes)
                 self._begin(
                     f'lost-{instance.uuid}',
@@ -132,6 +134,10 @@ class LostBuilds:
             if requests_node(instance.flavor.extra_specs)
         ]
 
+    def _list_rows(self, context: Any, nodes: list[NodeId]) -> list[Any]:
+        """Return the ComputeNode records of these nodes; one RPC."""
+        return list(objects.ComputeNodeList.get_all_by_uuids(context, nodes))
+
     def _select_old(self, instances: list[Any]) -> list[Any]:
         """Return the Instances that have not changed for ``lost_s``.
 
@@ -149,7 +155,9 @@ class LostBuilds:
             if now_s - self._first_seen_s[state] >= self._lost_s
         ]
 
-    def _is_ours(self, instance: Any, nodes: list[NodeId]) -> bool:
+    def _is_ours(
+        self, context: Any, instance: Any, nodes: list[NodeId]
+    ) -> bool:
         """Return whether this host has to end a lost build.
 
         Any host may end the build or unshelve of a server without an
@@ -167,7 +175,13 @@ class LostBuilds:
                 vm_states.DELETED,
             )
         held = self._held_nodes.rows()
-        return any(node in held for node in nodes)
+        if any(node in held for node in nodes):
+            return True
+        # The next unshelve may have another allocation by the time at which a
+        # slow host deletes it; a failed build never gets another one.
+        return not _is_unshelving(instance) and not self._list_rows(
+            context, nodes
+        )
 
     def _run(self, server: str, end: Callable[[], None]) -> None:
         in_progress.run_exclusive(

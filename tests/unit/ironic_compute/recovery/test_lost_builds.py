@@ -66,6 +66,7 @@ class _Lost(LostBuilds):
         self.clock = ManualClock()
         self.reads_count = 0
         self.unanswered: set[str] = set()
+        self.rows: list[NodeId] = [N1, NodeId('n2')]
         held_nodes: Any = types.SimpleNamespace(rows=lambda: {N1: object()})
         super().__init__(
             held_nodes,
@@ -90,6 +91,9 @@ class _Lost(LostBuilds):
 
     def _list_without_host(self, context: Any) -> list[Any]:
         return list(self._servers)
+
+    def _list_rows(self, context: Any, nodes: list[NodeId]) -> list[Any]:
+        return [node for node in nodes if node in self.rows]
 
 
 class _RecordedFailures(TaskFailures):
@@ -217,6 +221,31 @@ def test_a_build_on_another_hosts_node_is_left_alone() -> None:
     lost = _Lost(_server(vm_states.BUILDING), nodes=[NodeId('n2')])
     lost.check()
     assert not lost.done
+
+
+@pytest.mark.parametrize(
+    ('vm_state', 'task_state', 'done'),
+    [
+        (vm_states.BUILDING, None, ['error', 'freed', 'counted']),
+        (vm_states.BUILDING, task_states.DELETING, ['delete finished']),
+        (vm_states.ERROR, None, ['freed']),
+        (vm_states.SHELVED_OFFLOADED, task_states.UNSHELVING, []),
+    ],
+)
+def test_a_build_whose_node_nobody_holds_is_ended_by_any_host(
+    vm_state: str, task_state: str | None, done: list[str]
+) -> None:
+    """Seed 8202550: the server was in BUILD for ever.
+
+    Its node had left Ironic, and the Service of its holder was deleted, with
+    the records of its nodes. A user may repeat an unshelve, so this host may
+    not delete an allocation that it does not know to be the old one.
+    """
+    lost = _Lost(
+        _server(vm_state, task_state=task_state), nodes=[NodeId('n3')]
+    )
+    lost.check()
+    assert lost.done == done
 
 
 def test_a_build_that_cannot_be_ended_does_not_stop_the_others() -> None:
