@@ -64,7 +64,7 @@ _LIVES = (
 
 # ``fast`` lives the first of the fixed seeds, ``rest`` all others.
 _FIRST_LIVES = 300
-_ALL_LIVES = 800
+_ALL_LIVES = 500
 
 # The functional tests of ``fast``. Each thing that a worker does in a cloud is
 # in one of them: start, hold nodes, report them, build, delete, hand back
@@ -257,8 +257,8 @@ def _rest() -> list[Job]:
     return [
         *_coordination('slow'),
         _pytest('contract of RabbitMQ', 'tests/contract/rabbitmq', load=0.3),
-        _pytest('contract of Placement on MariaDB', _ON_MARIADB),
-        _pytest('status page in Chromium', 'tests/browser'),
+        _pytest('contract of Placement on MariaDB', _ON_MARIADB, load=0.5),
+        _pytest('status page in Chromium', 'tests/browser', load=0.5),
         *_functional('functional rest', others, 3),
         _pytest(
             'units of ironic_compute on eventlet',
@@ -301,7 +301,11 @@ def _nova33() -> list[Job]:
             'tests/contract/rabbitmq',
             load=0.3,
         ),
-        _pytest('contract of Placement on MariaDB, Nova 33', _ON_MARIADB),
+        _pytest(
+            'contract of Placement on MariaDB, Nova 33',
+            _ON_MARIADB,
+            load=0.5,
+        ),
         *_functional_on_nova33(_functional_files(_WITH_NOVA)),
         _pytest('units of ironic_compute on Nova 33', units),
         _pytest(
