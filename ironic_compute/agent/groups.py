@@ -37,7 +37,8 @@ def _part(name: str | None) -> str:
 def find_overlap(mine: str, other: str) -> str | None:
     """Return a sentence if two pools share nodes, else None.
 
-    Both pools would hold the nodes that they share.
+    Both pools would hold the nodes that they share. Two names of a shard that
+    differ only in case are those of one shard.
 
     :param mine: the name of this agent's group
     :param other: the name of another group
@@ -47,7 +48,7 @@ def find_overlap(mine: str, other: str) -> str | None:
     pairs = tuple(zip(ours, theirs, strict=False))
     if prefix != _PREFIX or len(pairs) != len(ours):
         return None  # Not a group of this project.
-    if not all(_ANY in pair or pair[0] == pair[1] for pair in pairs):
+    if not all(_ANY in p or p[0].lower() == p[1].lower() for p in pairs):
         return None
     return (
         f'The nodes of this daemon ({_describe(ours)}) are, all or some, '

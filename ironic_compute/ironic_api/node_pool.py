@@ -18,8 +18,16 @@ class NodePool:
     shard: str | None = None
 
     def contains(self, facts: NodeFacts) -> bool:
-        """Return whether a node has this conductor group and shard."""
-        is_of_shard = self.shard is None or facts.shard == self.shard
+        """Return whether a node has this conductor group and shard.
+
+        The case of letters does not matter: Ironic lists the nodes of shard
+        Rack1 if it is asked for those of rack1, because it makes the name in
+        the request lower-case, and MySQL ignores the case.
+        """
+        is_of_shard = self.shard is None or (
+            facts.shard is not None
+            and facts.shard.lower() == self.shard.lower()
+        )
         return is_of_shard and self.may_contain(facts.conductor_group)
 
     def may_contain(self, conductor_group: str) -> bool:

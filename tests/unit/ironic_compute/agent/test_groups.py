@@ -33,6 +33,7 @@ def test_pools_have_groups_of_their_own():
         (('a', None), ('b', None), False),
         (('a', None), ('', None), False),
         (('a', 's1'), ('a', 's2'), False),
+        (('a', 'S1'), ('a', 's1'), True),
     ],
 )
 def test_pools_that_share_nodes_cannot_live_side_by_side(mine, other, clashes):

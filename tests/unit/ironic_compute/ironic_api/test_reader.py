@@ -114,6 +114,15 @@ def test_list_is_filtered_by_the_pool(conf, http, gate):
     assert not client.is_in_pool(facts(shard='s1', conductor_group='g'))
 
 
+def test_shard_is_compared_without_its_case(conf, http, gate):
+    """Ironic's own comparison ignores it, so Nova's driver had the node."""
+    conf.set_override('shard', 'rack1', 'ironic')
+    nodes = [record(shard='Rack1'), record(OTHER, shard=None)]
+    http.get(f'{URL}/v1/nodes/', json={'nodes': nodes})
+    found = make_client(conf, gate).list_nodes()
+    assert [facts.uuid for facts in found] == [NODE]
+
+
 def facts(**fields):
     """Return facts of a node with the given fields."""
     return NodeFacts(uuid=NODE, **fields)
