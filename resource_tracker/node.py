@@ -39,6 +39,7 @@ _FIELD_SINCE = {
     'retired': (1, 61),
     'lessee': (1, 65),
     'shard': (1, 82),
+    'parent_node': (1, 83),
 }
 OLDEST_MICROVERSION = (1, 46)
 
@@ -69,6 +70,10 @@ class NodeFacts:
     ``read_at_s`` is when the request was sent that returned the record, in
     seconds of ``hashring.clock``; None if it is not known. Facts that differ
     only in it are equal.
+
+    ``parent_node`` is the uuid of the machine that the node is a part of, as a
+    smart NIC is. Ironic's lists leave such nodes out; a read of one node and
+    its notifications do not.
     """
 
     uuid: NodeId
@@ -87,6 +92,7 @@ class NodeFacts:
     shard: str | None = None
     owner: str | None = None
     lessee: str | None = None
+    parent_node: str | None = None
     last_error: str | None = None
     fault: str | None = None
     reservation: str | None = None

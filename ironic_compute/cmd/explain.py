@@ -192,7 +192,14 @@ def explain_pin(pin: Pin | Exception | None) -> tuple[Finding, ...]:
 
 def _obstacles(evidence: Evidence) -> Iterator[Finding]:
     facts = evidence.facts
-    if not evidence.in_pool:
+    if facts.parent_node is not None:
+        yield Finding(
+            f'The node is a part of machine {facts.parent_node} in Ironic, so '
+            f'it is in no pool',
+            'nothing, if it is one, such as a smart NIC; else openstack '
+            'baremetal node unset --parent-node, with the node',
+        )
+    elif not evidence.in_pool:
         yield Finding(
             f'The node is not in this pool: its conductor group is '
             f'"{facts.conductor_group}", its shard {facts.shard or "not set"}',

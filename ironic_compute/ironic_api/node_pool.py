@@ -23,7 +23,12 @@ class NodePool:
         The case of letters does not matter: Ironic lists the nodes of shard
         Rack1 if it is asked for those of rack1, because it makes the name in
         the request lower-case, and MySQL ignores the case.
+
+        A node with a parent, such as a smart NIC, is in no pool: Ironic's list
+        of a pool leaves it out, and Nova's own driver never had one.
         """
+        if facts.parent_node is not None:
+            return False
         is_of_shard = self.shard is None or (
             facts.shard is not None
             and facts.shard.lower() == self.shard.lower()

@@ -17,11 +17,12 @@ from resource_tracker.node import NodeFacts, NodeId
 # that it saves.
 _TOLD_MAX = 500
 # The fields that tell two states of a node apart. ``reservation`` is another
-# one with each lock, and nothing depends on it.
+# one with each lock, and nothing depends on it. No list has a node with a
+# ``parent_node``.
 STATE_FIELDS = tuple(
     field.name
     for field in dataclasses.fields(NodeFacts)
-    if field.compare and field.name != 'reservation'
+    if field.compare and field.name not in ('reservation', 'parent_node')
 )
 # A list of all nodes does not show when they changed, since Ironic refuses to
 # list that; and the formats of Ironic's API and of its notifications differ.

@@ -258,9 +258,9 @@ class Removal:
         self._left |= {node}
         LOG.warning(
             'Node %(node)s is in Ironic but not in this pool any more '
-            '(conductor group or shard); it stays here until a daemon of its '
-            'new pool asks for it, or an operator runs "ironic-computectl '
-            'node forget %(node)s"',
+            '(conductor group, shard or parent node); it stays here until a '
+            'daemon of its new pool asks for it, or an operator runs '
+            '"ironic-computectl node forget %(node)s"',
             {'node': node},
         )
 

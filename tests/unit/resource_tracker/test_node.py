@@ -23,6 +23,7 @@ RECORD = {
     'properties': {'cpu_arch': 'x86_64', 'capabilities': 'boot_mode:uefi'},
     'conductor_group': 'hall-2',
     'shard': None,
+    'parent_node': None,
     'owner': None,
     'lessee': None,
     'last_error': None,
@@ -44,7 +45,7 @@ def test_record_becomes_a_value():
 
 def test_record_of_an_older_ironic_has_defaults():
     """A field that an older Ironic does not have gets its default."""
-    newer = {'shard', 'lessee', 'retired', 'owner', 'fault'}
+    newer = {'parent_node', 'shard', 'lessee', 'retired', 'owner', 'fault'}
     older = {k: v for k, v in RECORD.items() if k not in newer}
     assert NodeFacts.parse(older) == NodeFacts.parse(RECORD)
 

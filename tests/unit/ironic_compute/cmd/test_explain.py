@@ -72,6 +72,7 @@ def test_offered_node_says_what_finds_it(cloud):
     [
         ({'maintenance': True}, ['maintenance unset']),
         ({'retired': True}, ['retired']),
+        ({'parent_node': 'm1'}, ['machine m1', 'unset --parent-node']),
         ({'resource_class': None}, ['--resource-class']),
         ({'instance_uuid': 'server'}, ['server show server']),
         (

@@ -123,6 +123,13 @@ def test_shard_is_compared_without_its_case(conf, http, gate):
     assert [facts.uuid for facts in found] == [NODE]
 
 
+def test_part_of_a_machine_is_in_no_pool(client, http):
+    """Ironic's lists leave a smart NIC out, but a read shows it."""
+    http.get(f'{URL}/v1/nodes/{NODE}', json=record(parent_node=OTHER))
+    assert not client.is_in_pool(client.read_node(NODE))
+    assert client.is_in_pool(facts(parent_node=None))
+
+
 def facts(**fields):
     """Return facts of a node with the given fields."""
     return NodeFacts(uuid=NODE, **fields)
