@@ -6,6 +6,7 @@ state_path``. There is one file for each host, because a machine may serve
 several hosts and each worker reads only its own.
 """
 
+import glob
 import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -78,9 +79,12 @@ def make_reconciler(
 ) -> Reconciler:
     """Create a worker's reconciler, without a request to Placement.
 
+    Warns of Nova's files about providers, which have no effect.
+
     :param conf: Nova's options, with the group ``resource_tracker``
     """
     options = conf.resource_tracker
+    warn_of_provider_files(conf.compute.provider_config_location)
     return Reconciler(
         placement,
         gate,
@@ -90,6 +94,26 @@ def make_reconciler(
         disk_cache=FileDiskCache(disk_cache_path(conf, host), host),
         meter=meter,
     )
+
+
+def warn_of_provider_files(folder: str) -> None:
+    """Warn if an operator describes providers in files of Nova.
+
+    Nova's own tracker adds the traits and inventories of these files. Here
+    they would be missing without a word, and flavors that ask for them would
+    find no node any more.
+
+    :param folder: ``[compute] provider_config_location``
+    """
+    files = glob.glob('*.yaml', root_dir=folder) if folder else []
+    if files:
+        LOG.warning(
+            'Ignored %(files)s in %(folder)s ([compute] '
+            'provider_config_location of nova.conf): the providers of nodes '
+            'have the traits that the nodes have in Ironic, and one resource '
+            'class; set the traits in Ironic',
+            {'files': ', '.join(sorted(files)), 'folder': folder},
+        )
 
 
 def disk_cache_path(conf: Any, host: Host) -> pathlib.Path:

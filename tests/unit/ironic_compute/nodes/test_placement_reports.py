@@ -60,6 +60,16 @@ def test_each_host_has_a_file_of_its_own():
     assert all(str(path).startswith(state_path) for path in paths)
 
 
+def test_files_of_nova_about_providers_are_named(caplog, tmp_path):
+    """Nova's tracker adds their traits to providers, and this one does not."""
+    for folder in (tmp_path, tmp_path / 'none', ''):
+        placement_reports.warn_of_provider_files(str(folder))
+    assert caplog.records == []
+    (tmp_path / 'racks.yaml').touch()
+    placement_reports.warn_of_provider_files(str(tmp_path))
+    assert 'racks.yaml' in caplog.text
+
+
 def test_gauges_are_the_held_nodes_and_the_backlog():
     """They are computed at the time of the call."""
     pinned, free = (types.SimpleNamespace(stats={}) for _ in range(2))
