@@ -21,6 +21,21 @@ from resource_tracker.work_queue import Entry
 
 LOG = logging.getLogger(__name__)
 
+# Ironic's provision states of a node that is not in use yet. Its resource
+# class may still follow, for instance from an inspection.
+_NOT_IN_USE = frozenset(
+    {
+        'enroll',
+        'verifying',
+        'manageable',
+        'inspecting',
+        'inspect wait',
+        'inspect failed',
+        'adopting',
+        'adopt failed',
+    }
+)
+
 
 class ReportLog:
     """Logs each problem once; any thread may call, no call blocks."""
@@ -34,12 +49,18 @@ class ReportLog:
         self._are_retried = False
 
     def log_missing_class(self, facts: NodeFacts) -> None:
-        """Log once that a submitted node has no resource class."""
+        """Log once that a submitted node has no resource class.
+
+        Not before it is in use: a warning for each node that is enrolled would
+        be wrong, and none would follow when the class is really missed.
+        """
         node = facts.uuid
         with self._lock:
             known = node in self._classless
             if facts.resource_class:
                 self._classless.discard(node)
+                return
+            if facts.provision_state in _NOT_IN_USE:
                 return
             self._classless.add(node)
         if not known:
