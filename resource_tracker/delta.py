@@ -166,10 +166,8 @@ def _description_writes(
     known: KnownProvider, wanted: WantedProvider, our_traits: frozenset[str]
 ) -> tuple[Write, ...]:
     writes: list[Write] = []
-    # Only compute services set COMPUTE_STATUS_DISABLED, so it is removed even
-    # if ``our_traits`` does not have it.
-    our_traits = our_traits | {COMPUTE_STATUS_DISABLED}
-    traits = wanted.traits | (known.traits - our_traits)
+    others = {t for t in known.traits - our_traits if not _is_of_computes(t)}
+    traits = wanted.traits | others
     if traits != known.traits:
         writes.append(PutTraits(known.uuid, traits))
     if wanted.aggregates is not None:
@@ -179,6 +177,17 @@ def _description_writes(
         if aggregates != present:
             writes.append(PutAggregates(known.uuid, aggregates))
     return tuple(writes)
+
+
+def _is_of_computes(trait: str) -> bool:
+    """Return whether only compute services set a trait.
+
+    It is removed even if ``our_traits`` does not have it. Nova's own driver,
+    or a host before ``[compute] image_type_exclude_list`` was set there, may
+    have set the trait of a type of images.
+    """
+    is_image_type = trait.startswith('COMPUTE_IMAGE_TYPE_')
+    return is_image_type or trait == COMPUTE_STATUS_DISABLED
 
 
 def _inventories(

@@ -111,12 +111,15 @@ def test_foreign_trait_stays_and_ours_goes():
     assert write.traits == {'CUSTOM_NEW', 'CUSTOM_FOREIGN'}
 
 
-def test_t6_disabled_trait_is_removed_even_if_its_setter_is_unknown():
+@pytest.mark.parametrize(
+    'trait', [COMPUTE_STATUS_DISABLED, 'COMPUTE_IMAGE_TYPE_QCOW2']
+)
+def test_t6_disabled_trait_is_removed_even_if_its_setter_is_unknown(trait):
     """The trait of a disabled host is removed even if its setter is unknown.
 
-    Only a compute service sets this trait.
+    Only a compute service sets this trait, or that of a type of images.
     """
-    known = _known(traits=OURS | {COMPUTE_STATUS_DISABLED})
+    known = _known(traits=OURS | {trait})
     (write,) = plan_writes(known, _wanted())
     assert write.traits == OURS
 
