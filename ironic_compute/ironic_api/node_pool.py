@@ -55,8 +55,8 @@ def why_not_in_pool(
     node = facts.uuid
     if other is None and not ours.contains(facts):
         return (
-            f'Node {node} has left this pool (conductor group or shard); it '
-            f'cannot be moved within this pool'
+            f'Node {node} has left this pool (conductor group, shard or '
+            f'parent node); it cannot be moved within this pool'
         )
     if other is not None and ours.contains(facts):
         return f'Node {node} is in this pool (conductor group and shard)'

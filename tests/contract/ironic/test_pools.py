@@ -35,3 +35,14 @@ def test_lists_show_no_node_of_another_pool(
     for since in (None, '2000-01-01T00:00:00+00:00'):
         changed = real.ironic.list_changed_nodes(since)
         assert {facts.uuid for facts in changed} == ours
+
+
+def test_part_of_a_machine_is_in_no_list_and_no_pool(real: RealWorld) -> None:
+    """A read of the one node shows it, and that it has a parent."""
+    machine, part = real.enroll(), real.enroll()
+    real.move(part, parent_node=machine)
+    listed = {facts.uuid for facts in real.ironic.list_nodes()}
+    assert machine in listed
+    assert part not in listed
+    assert not real.ironic.is_in_pool(real.ironic.read_node(part))
+    assert real.ironic.is_in_pool(real.ironic.read_node(machine))
