@@ -245,7 +245,8 @@ def _capability_traits(
     if not keys:
         return {}
     return {
-        key: os_traits.normalize_name(f'{key}_{value}')
+        # Nova strips the key only, and an operator may write "key: value".
+        key: os_traits.normalize_name(f'{key}_{value.strip()}')
         for key, value in capabilities_of(facts).items()
         if key in keys
     }

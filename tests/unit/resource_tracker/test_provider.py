@@ -126,6 +126,7 @@ def test_aggregates_are_left_to_others_unless_given():
     ('capabilities', 'traits'),
     [
         ('boot_mode:uefi,rack:7', {'CUSTOM_BOOT_MODE_UEFI'}),
+        ('rack:7, boot_mode: uefi ', {'CUSTOM_BOOT_MODE_UEFI'}),
         ({'boot_mode': 'bios'}, {'CUSTOM_BOOT_MODE_BIOS'}),
         ('rack:7', set()),
         ('boot_mode', set()),
