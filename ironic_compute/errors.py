@@ -73,6 +73,10 @@ class NoConductor(IronicNotReached):
     """No conductor of Ironic that is up has the node's driver and group."""
 
 
+class AtLimit(IronicNotReached):
+    """Ironic carries out as many deploys, or cleanings, as it may at once."""
+
+
 class TooManyChanges(IronicComputeError):
     """More nodes changed lately than the delta list reads.
 

@@ -268,20 +268,25 @@ class Deploy:
             only the request is left to send
         :param changed_at: see ``DeployRequest``
         :returns: the node after the request; None if it could not be read
-        :raises errors.DeployInvalid: Ironic refuses because of the image
+        :raises errors.DeployInvalid: Ironic refuses because of the image, or
+            the server was put to ERROR
+        :raises nova_errors.Cancelled: the user deleted the server
         """
         drive = self._waiter.retry(
             lambda: configdrive.build(self._client, request, self._hooks)
         )
         before_request()
+        instance = request.instance
         try:
             DeployRequest(
                 self._waiter,
                 request.node,
-                request.instance.uuid,
+                instance.uuid,
                 target,
                 drive,
                 changed_at,
+                lambda: self._cancellations.raise_if_cancelled(instance.uuid),
+                lambda: _raise_if_ended(instance),
             ).send()
         except errors.IronicRefused as exc:
             if _is_image_error(str(exc)):

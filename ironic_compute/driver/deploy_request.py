@@ -7,15 +7,25 @@ would fail, and would deploy a rebuilt server once more.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
+
+from oslo_log import log as logging
 
 from ironic_compute import errors
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.ironic_api.states import Meaning, meaning
+from ironic_compute.retry import retry
 from resource_tracker.node import NodeId
+
+LOG = logging.getLogger(__name__)
 
 CHANGED_AT = 'provision_updated_at'
 BUILD, REBUILD = 'active', 'rebuild'
+
+
+def _do_nothing() -> None:
+    """Send the request without a check."""
 
 
 @dataclasses.dataclass
@@ -25,6 +35,10 @@ class DeployRequest:
     :param target: Ironic's provision target, BUILD or REBUILD
     :param changed_at: for a rebuild, the node's ``provision_updated_at``
         before it. A node that is built was available, so it needs none.
+    :param check: called before each try, unless Ironic may have begun the
+        deploy; its error ends the request
+    :param check_queued: called while a build waits for other deploys to end;
+        its error ends the request
     :param may_be_begun: Ironic may have begun the deploy for an earlier try
     """
 
@@ -34,14 +48,35 @@ class DeployRequest:
     target: str
     drive: Any
     changed_at: str | None = None
+    check: Callable[[], None] = _do_nothing
+    check_queued: Callable[[], None] = _do_nothing
     may_be_begun: bool = False
 
     def send(self) -> None:
         """Send the request until Ironic has begun the deploy; blocks.
 
+        A build waits as long as Ironic has too many deploys to begin another.
+        The limit holds for each node, so a build that gave up would fail on
+        its next nodes, too, and its server would be in ERROR. A rebuild is
+        refused instead, because its server stays as it was.
+
         :raises errors.IronicUnavailable: Ironic may begin it later
         :raises errors.IronicComputeError: Ironic has not begun it
         """
+        retry(self._send_until_answered, self.waiter.clock, self._is_queued)
+
+    def _is_queued(self, exc: Exception) -> bool:
+        if self.target != BUILD or not isinstance(exc, errors.AtLimit):
+            return False
+        LOG.info(
+            'The deploy of server %(server)s begins when others have ended: '
+            '%(error)s',
+            {'server': self.server, 'error': exc},
+        )
+        self.check_queued()
+        return True
+
+    def _send_until_answered(self) -> None:
         try:
             self.waiter.retry(self._send_once)
         except errors.IronicComputeError as exc:
@@ -51,7 +86,9 @@ class DeployRequest:
             raise
 
     def _send_once(self) -> None:
-        if self.may_be_begun and self._is_begun():
+        if not self.may_be_begun:
+            self.check()
+        elif self._is_begun():
             return
         try:
             self.waiter.client.set_provision_state(

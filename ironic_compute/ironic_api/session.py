@@ -78,6 +78,10 @@ _PROTECTED = 'is protected'
 # driver and the conductor group of the node. Other conductors are up.
 _NO_CONDUCTOR = 'No valid host was found'
 
+# The text in Ironic's answer 503 if max_concurrent_deploy or
+# max_concurrent_clean nodes are deployed or cleaned.
+_AT_LIMIT = 'concurrent action limit'
+
 
 class IronicSession:
     """Lends the ironicclient of one Ironic; any thread may call.
@@ -363,6 +367,10 @@ def translate_error(action: str, exc: Exception) -> errors.IronicComputeError:
     match exc:
         case api_exc.HttpError() if _NO_CONDUCTOR in str(exc):
             return errors.NoConductor(
+                f'Ironic could not {action} yet: {exc}', exc.http_status
+            )
+        case api_exc.HttpError() if _AT_LIMIT in str(exc):
+            return errors.AtLimit(
                 f'Ironic could not {action} yet: {exc}', exc.http_status
             )
         case api_exc.NotFound() if not _is_of_proxy(exc):

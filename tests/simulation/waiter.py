@@ -16,7 +16,7 @@ from ironic_compute.driver import nova_errors
 from ironic_compute.driver.deploy_request import DeployRequest
 from resource_tracker.node import NodeFacts, NodeId
 from tests.simulation.ironic import Client
-from tests.simulation.kernel import Kernel
+from tests.simulation.kernel import Clock, Kernel
 
 Result = TypeVar('Result')
 
@@ -41,6 +41,7 @@ class Waiter:
         excuse_task: Callable[[str], object],
     ) -> None:
         self.client = client
+        self.clock = Clock(kernel, 0.0, 1.0)
         self.node_cache = types.SimpleNamespace(
             find_by_instance=lambda server: None
         )

@@ -21,12 +21,14 @@ def test_only_what_may_pass_is_retriable():
         errors.IronicUnavailable,
         errors.IronicNotReached,
         errors.NoConductor,
+        errors.AtLimit,
     }
     untouched = {kind for kind in kinds if issubclass(kind, errors.Untouched)}
     assert untouched == {
         errors.NodeLocked,
         errors.IronicNotReached,
         errors.NoConductor,
+        errors.AtLimit,
     }
 
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A delete ends the build of its server at once."""
 
+import contextlib
 import dataclasses
 import threading
 import time
+from typing import Any
 
 import pytest
 from nova import exception as nova_exception
 
 from hashring.clock import SystemClock
+from ironic_compute import errors
 from ironic_compute.driver import build_slots
 from ironic_compute.nodes.node_cache import NodeCache
 from tests.fakes.ironic import NODE
@@ -108,6 +111,25 @@ def test_delete_ends_the_wait_for_a_build_slot() -> None:
     _wait_for_request(bench, 'reserve')
     _assert_cancelled_soon(bench, build)
     assert 'active' not in bench.ironic.names()
+
+
+def test_delete_ends_the_wait_for_other_deploys() -> None:
+    """A build for which Ironic has no room yet sends no deploy any more."""
+    bench = fake.bench()
+
+    def refuse(*args: Any, **arguments: Any) -> None:
+        cancelled.enter_context(bench.driver.cancel_build(fake.SERVER))
+        raise errors.AtLimit('concurrent action limit', 503)
+
+    ironic: Any = bench.ironic
+    ironic.set_provision_state = refuse
+    with (
+        contextlib.ExitStack() as cancelled,
+        pytest.raises(nova_exception.UnexpectedDeletingTaskStateError),
+    ):
+        bench.spawn(fake.server())
+    assert bench.clock.now_s() - fake.bench().clock.now_s() < 60.0
+    assert bench.is_free()
 
 
 def test_build_after_a_failed_delete_is_not_cancelled() -> None:

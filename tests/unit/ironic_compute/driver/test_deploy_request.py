@@ -4,6 +4,7 @@
 from typing import Any
 
 import pytest
+from nova import exception as nova_exception
 
 from ironic_compute import errors
 
@@ -82,3 +83,54 @@ def test_rebuild_that_was_not_begun_is_requested_again(state: str) -> None:
     ironic.set_provision_state = lose
     bench.rebuild(fake.unsaved_server(task_state='rebuilding'))
     assert ironic.begun == ['rebuild']
+
+
+def _deploy_others(bench: timed.TimedBench, until_s: float) -> list[float]:
+    """Let Ironic have too many deploys; return the times of the requests."""
+    ironic: Any = bench.ironic
+    send, times = ironic.set_provision_state, []
+
+    def refuse(node: str, target: str, **arguments: Any) -> None:
+        times.append(bench.clock.now_s())
+        if target != 'deleted' and bench.clock.now_s() < until_s:
+            raise errors.AtLimit('concurrent action limit', 503)
+        send(node, target, **arguments)
+
+    ironic.set_provision_state = refuse
+    return times
+
+
+def test_build_waits_until_ironic_has_ended_other_deploys() -> None:
+    """By default, Ironic begins no deploy while 250 nodes are deployed."""
+    bench = timed.bench()
+    begins_s = bench.clock.now_s() + 3600.0
+    times_s = _deploy_others(bench, begins_s)
+    bench.spawn(fake.unsaved_server())
+    assert bench.ironic.begun == ['active']
+    assert times_s[-1] < begins_s + 60.0
+    # The others should not be delayed by the requests of those that wait.
+    assert len(times_s) < 300
+
+
+def test_build_that_waits_for_other_deploys_ends_with_its_server() -> None:
+    """The user deletes it, and its build sends no request any more."""
+    bench = timed.bench()
+    times_s = _deploy_others(bench, bench.clock.now_s() + 3600.0)
+    server = fake.unsaved_server()
+
+    def delete() -> None:
+        server.task_state = 'deleting'
+
+    object.__setattr__(server, 'refresh', delete)
+    with pytest.raises(nova_exception.UnexpectedDeletingTaskStateError):
+        bench.spawn(server)
+    assert len(times_s) < 30
+    assert bench.is_free()
+
+
+def test_rebuild_does_not_wait_for_other_deploys() -> None:
+    """It is refused while its server is as it was."""
+    bench = timed.bench(instance_uuid=fake.SERVER, provision_state='active')
+    _deploy_others(bench, bench.clock.now_s() + 3600.0)
+    with pytest.raises(nova_exception.InstanceFaultRollback):
+        bench.rebuild(fake.unsaved_server(task_state='rebuilding'))

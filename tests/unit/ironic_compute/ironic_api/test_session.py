@@ -232,6 +232,22 @@ def test_node_without_a_conductor_is_not_missing(
         change(client)
 
 
+def test_limit_of_deploys_is_told_from_an_outage(client, http):
+    """Ironic answers 503 while max_concurrent_deploy nodes are deployed."""
+    http.put(
+        f'{URL}/v1/nodes/{NODE}/states/provision',
+        status_code=503,
+        json={
+            'error_message': '{"faultstring": "Unable to process request at '
+            'this time. The concurrent action limit for provisioning has been '
+            'reached."}'
+        },
+    )
+    with pytest.raises(errors.AtLimit) as caught:
+        client.set_provision_state(NODE, 'active')
+    assert errors.is_ironic_away(caught.value)
+
+
 def test_404_of_keystone_is_none_of_ironic(client, http):
     """A token has expired, and Keystone's web server has no Keystone.
 
