@@ -25,6 +25,11 @@ Patch = dict[str, Any]
 # Ironic's API returns this in place of a secret.
 _MASKED = '******'
 
+# Ironic writes here at a deploy whether the image is one of a partition or of
+# a whole disk. At a rebuild it does not look at the new image if it finds that
+# here, and would write a whole disk into a partition, or the other way round.
+_FORMER_IMAGE_FIELDS = {'image_type': None}
+
 CLEAR_PATCH: Patch = {'op': 'replace', 'path': '/instance_info', 'value': {}}
 
 
@@ -46,6 +51,8 @@ def build_patches(
     values.update(_size_fields(facts, flavor))
     values.update(_owner_fields(request.instance, request.network_info))
     values.update(_ephemeral_fields(flavor, preserve_ephemeral))
+    if preserve_ephemeral is not None:
+        values.update(_FORMER_IMAGE_FIELDS)
     values.update(
         _requirement_fields(
             flavor.extra_specs or {},

@@ -50,6 +50,24 @@ def test_traits_of_the_former_image_are_removed():
     assert bench.ironic.infos[fake.NODE]['traits'] == []
 
 
+def test_type_of_the_former_image_is_removed():
+    """Ironic then finds out whether the new image has a partition table.
+
+    Ironic 39 takes a type that is written on the node for the image's own.
+    """
+    bench = fake.bench_with_server()
+    bench.ironic.infos[fake.NODE]['image_type'] = 'whole-disk'
+    _rebuild(bench)
+    assert bench.ironic.infos[fake.NODE]['image_type'] is None
+
+
+def test_build_leaves_the_type_of_its_image_to_ironic():
+    """A node that is not deployed has none."""
+    bench = fake.bench()
+    bench.spawn(fake.server())
+    assert 'image_type' not in bench.ironic.infos[fake.NODE]
+
+
 def test_volume_backed_server_is_refused_untouched():
     """The rebuild of a server with a root volume sends nothing to Ironic."""
     bench = fake.bench_with_server()
