@@ -29,6 +29,9 @@ _POLL_S = 1.0
 # and the request to enable it waits for that.
 _DISABLE_S = 45.0
 
+# How the names of Ironic's serial console interfaces end.
+_SERIAL = ('-socat', '-shellinabox')
+
 
 class Console:
     """Enables consoles and returns their addresses; any thread may call."""
@@ -84,9 +87,25 @@ class Console:
         if console['console_enabled']:
             info: Mapping[str, Any] = console.get('console_info') or {}
             return info
+        self._check_is_graphical(node)
         return self._switch_console(
             node, 'vnc', True, CONF.ironic.vnc_console_state_timeout
         )
+
+    def _check_is_graphical(self, node: NodeId) -> None:
+        """Check that a node's console is no serial one.
+
+        A dashboard asks for a VNC console first, whatever the node has. A
+        serial console that the operator has disabled would be enabled.
+
+        :raises ConsoleTypeUnavailable: it is a serial one
+        """
+        fields = self._waiter.retry(
+            lambda: self._client.read_fields(node, ['console_interface'])
+        )
+        interface = str(fields.get('console_interface'))
+        if interface.endswith(_SERIAL):
+            raise _unavailable('vnc', node, f'its console is {interface}')
 
     def _reset_console(self, node: NodeId) -> Mapping[str, Any]:
         """Disable and enable a serial console; return its new info.

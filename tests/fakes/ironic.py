@@ -45,6 +45,7 @@ class FakeIronic:
         self.has_soft_power = True
         self.is_console_on = False
         self.console_type = 'socat'
+        self.console_interface = 'fake-graphical'
         self.console_url = 'tcp://127.0.0.1:9000'
         self.rescue_interface = 'agent'
         self.storage_interface = 'cinder'
@@ -159,6 +160,7 @@ class FakeIronic:
             'instance_info': dict(self.infos[node]),
             'driver_internal_info': {'vnc_host': '127.0.0.1', 'vnc_port': 7},
             'rescue_interface': self.rescue_interface,
+            'console_interface': self.console_interface,
             'storage_interface': self.storage_interface,
             'provision_updated_at': self.changed_at.get(node),
         }

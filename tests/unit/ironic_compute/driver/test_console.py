@@ -36,6 +36,22 @@ def test_disabled_serial_console_is_not_enabled():
     assert not bench.ironic.is_console_on
 
 
+@pytest.mark.parametrize(
+    'interface', ['ipmitool-socat', 'ipmitool-shellinabox']
+)
+def test_request_for_a_vnc_console_enables_no_serial_one(interface):
+    """Horizon asks for a VNC console first, and then for a serial one.
+
+    The second request got a console that the operator had disabled.
+    """
+    bench = fake.bench_with_server()
+    bench.ironic.console_interface = interface
+    with pytest.raises(nova_exception.ConsoleTypeUnavailable):
+        bench.driver.get_vnc_console(None, fake.server())
+    assert not bench.ironic.calls
+    assert not bench.ironic.is_console_on
+
+
 class _Wedged(FakeIronic):
     """An Ironic whose console has no usable address until it is reset."""
 
