@@ -110,7 +110,15 @@ def describe(
 
 
 def _load(metadata: Any, name: str) -> Any:
-    return json.loads(metadata.lookup(f'/openstack/latest/{name}'))
+    """Return the content of a file; None if the config drive has no such one.
+
+    There is no ``vendor_data.json`` if ``[api] vendordata_providers`` lacks
+    StaticJSON.
+    """
+    try:
+        return json.loads(metadata.lookup(f'/openstack/latest/{name}'))
+    except nova_metadata.InvalidMetadataPath:
+        return None
 
 
 def _decode(raw: bytes | None) -> str | None:
