@@ -27,6 +27,8 @@ LOG = logging.getLogger(__name__)
 # Within this time Ironic has powered the machine off and removed its networks,
 # or has reported a failure.
 _TIMEOUT_S = 1800.0
+# Seconds between two series of requests for a node that is locked.
+_LOCKED_PAUSE_S = 10.0
 # Seconds between two reads of a node whose hold is aborted. The feed may not
 # show that its lock was released.
 _ABORT_REFRESH_S = 10.0
@@ -295,11 +297,25 @@ class Teardown:
     def _request_until_accepted(
         self, node: NodeId, instance_uuid: str
     ) -> None:
-        """Request the teardown until Ironic has begun it, or is done."""
+        """Request the teardown until Ironic has begun it, or is done.
+
+        A node may be locked for longer than requests are repeated: if its BMC
+        does not answer, Ironic tries to reach it for minutes after the deploy
+        has failed.
+
+        :raises errors.NodeLocked: it was locked for half an hour
+        """
+        deadline_s = self._waiter.clock.now_s() + _TIMEOUT_S
         while True:
-            answer = self._waiter.retry(
-                lambda: self._request_teardown(node, instance_uuid)
-            )
+            try:
+                answer = self._waiter.retry(
+                    lambda: self._request_teardown(node, instance_uuid)
+                )
+            except errors.NodeLocked:
+                if self._waiter.clock.now_s() >= deadline_s:
+                    raise
+                self._waiter.clock.sleep(_LOCKED_PAUSE_S)
+                continue
             if answer is _Answer.ACCEPTED:
                 return
             # Ironic may accept an abort, and end the hold later or never.

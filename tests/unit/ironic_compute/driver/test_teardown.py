@@ -55,13 +55,33 @@ def test_destroy_waits_for_a_conductor_of_the_node():
 
 
 def test_node_locked_for_good_fails_the_destroy():
-    """A lock that stays fails the destroy within ``api_max_retries``."""
+    """A lock that stays fails the destroy after half an hour."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     bench.ironic.locked_count = 10_000
     started_s = bench.clock.now_s()
     with pytest.raises(nova_exception.NovaException, match='locked'):
         bench.driver.destroy(None, fake.server(), None)
-    assert bench.clock.now_s() - started_s < 600
+    assert 1800.0 <= bench.clock.now_s() - started_s < 2400.0
+
+
+@pytest.mark.parametrize('state', ['active', 'deploy failed'])
+def test_destroy_waits_for_a_node_that_is_locked_for_minutes(state):
+    """A deploy has failed because the BMC died, which Ironic goes on calling.
+
+    The build was not undone then: its server was in ERROR, and no other node
+    was tried.
+    """
+    bench = fake.bench(instance_uuid=fake.SERVER, provision_state=state)
+    send, free_s = bench.ironic.set_provision_state, bench.clock.now_s() + 600
+
+    def answer(*args, **kwargs):
+        if bench.clock.now_s() < free_s:
+            raise errors.NodeLocked('node is locked by host x')
+        send(*args, **kwargs)
+
+    bench.ironic.set_provision_state = answer
+    bench.driver.destroy(None, fake.server(), None)
+    assert bench.ironic.nodes[fake.NODE].instance_uuid is None
 
 
 def test_failed_teardown_raises_the_error_of_ironic():
