@@ -14,6 +14,7 @@ import keystoneauth1.loading
 import oslo_concurrency.opts
 import oslo_log._options
 import oslo_messaging.opts
+import oslo_reports.opts
 import pytest
 
 import hashring.opts
@@ -37,6 +38,7 @@ def _oslo() -> list[tuple[Any, Any]]:
         *oslo_messaging.opts.list_opts(),
         *oslo_concurrency.opts.list_opts(),
         *oslo_log._options.list_opts(),
+        *oslo_reports.opts.list_opts(),
     ]
 
 
