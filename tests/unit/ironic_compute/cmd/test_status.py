@@ -26,7 +26,8 @@ def _options() -> Iterator[None]:
     yield
     for name in ('backend_url', 'lease_term_s'):
         CONF.clear_override(name, group='coordination')
-    CONF.clear_override('use_notifications', group='ironic_compute')
+    for name in ('use_notifications', 'state_path'):
+        CONF.clear_override(name, group='ironic_compute')
 
 
 def test_backend_is_checked_with_the_configured_lease_term() -> None:
@@ -47,7 +48,28 @@ def test_folder_of_the_backend_is_created_before_the_first_start(
     CONF.set_override('backend_url', url, group='coordination')
     result = Checks()._check_coordination()
     assert result.code == upgradecheck.Code.SUCCESS
-    assert result.details == '0 daemons of this pool are up'
+    assert result.details.startswith('0 daemons of this pool are up')
+
+
+def test_backend_of_one_machine_is_named(tmp_path: pathlib.Path) -> None:
+    """Without backend_url each controller would be a pool of its own."""
+    url = f'file://{tmp_path}'
+    CONF.set_override('backend_url', url, group='coordination')
+    result = Checks()._check_coordination()
+    assert result.code == upgradecheck.Code.SUCCESS
+    assert 'name another backend' in result.details
+
+
+def test_folder_is_checked_although_ironic_has_no_credentials(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a first start both are often missing; one run names both."""
+    CONF.set_override('state_path', str(tmp_path), group='ironic_compute')
+    monkeypatch.setattr('os.access', lambda *_: False)
+    result = Checks()._check_controller()
+    assert result.code == upgradecheck.Code.FAILURE
+    assert 'cannot be written' in result.details
+    assert 'has no credentials' in result.details
 
 
 def test_daemon_with_another_lease_term_is_warned_of(
