@@ -57,17 +57,37 @@ def test_programs_of_ours_exist() -> None:
     assert named <= _console_scripts()
 
 
+def _parse_computectl(call: list[str]) -> None:
+    """Parse a call as the program does it; exit if it is wrong."""
+    ctl = importlib.import_module('ironic_compute.cmd.ctl')
+    app = ctl.ControlApp()
+    _, rest = app.parser.parse_known_args(call)
+    command, name, arguments = app.command_manager.find_command(rest)
+    parser = command(app, None).get_parser(' '.join(name))
+    assert parser.parse_args(arguments)
+
+
 def test_computectl_has_the_commands() -> None:
     """Each call of ironic-computectl parses as the program does it."""
-    ctl = importlib.import_module('ironic_compute.cmd.ctl')
     calls = _of('ironic-computectl')
     assert len(calls) > 5
     for call in calls:
-        app = ctl.ControlApp()
-        _, rest = app.parser.parse_known_args(call)
-        command, name, arguments = app.command_manager.find_command(rest)
-        parser = command(app, None).get_parser(' '.join(name))
-        assert parser.parse_args(arguments)
+        _parse_computectl(call)
+
+
+def test_computectl_has_the_commands_of_the_operator() -> None:
+    """So do those in the pages about operation, with root's prompt.
+
+    Only root and Nova's user may read the configuration.
+    """
+    count = 0
+    for page in sorted((PAGES.parent / 'admin').glob('*.rst')):
+        for words in commands(page):
+            if words[0] == 'ironic-computectl':
+                _parse_computectl(words[1:])
+                assert f'$ {words[0]}' not in page.read_text(), page.name
+                count += 1
+    assert count > 10
 
 
 def test_status_has_the_command() -> None:
