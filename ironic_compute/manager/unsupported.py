@@ -24,6 +24,7 @@ from nova.compute import task_states
 from nova.compute import utils as compute_utils
 
 from ironic_compute.manager import stale_messages
+from ironic_compute.manager.questions import AnswersQuestions
 from ironic_compute.manager.refusals import (
     REASONS,
     Method,
@@ -61,7 +62,7 @@ _REBUILDING = frozenset({task_states.REBUILDING})
 _RESCUING = frozenset({task_states.RESCUING})
 
 
-class UnsupportedOperations(RefusedMoves):
+class UnsupportedOperations(AnswersQuestions, RefusedMoves):
     """Mixin for Nova's ``ComputeManager``; the signatures are Nova's."""
 
     image_api: Any
