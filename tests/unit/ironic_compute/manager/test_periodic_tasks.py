@@ -3,6 +3,8 @@
 
 import contextlib
 import datetime
+import inspect
+import re
 import threading
 import time
 import types
@@ -16,6 +18,7 @@ from nova import objects
 from nova.compute import manager as nova_manager
 from nova.compute import power_state, task_states, vm_states
 
+from ironic_compute.driver.driver import IronicComputeDriver
 from ironic_compute.manager.compute_manager import IronicComputeManager
 from ironic_compute.manager.periodic_tasks import DISABLED_TASKS, PeriodicTasks
 from ironic_compute.paths.repeated_requests import RepeatedRequests
@@ -83,6 +86,24 @@ def test_disabled_tasks_do_not_run() -> None:
     tasks = dict(IronicComputeManager._periodic_tasks)
     assert not DISABLED_TASKS & tasks.keys()
     assert tasks['_sync_power_states'] is PeriodicTasks._sync_power_states
+
+
+def test_no_task_calls_what_the_driver_lacks() -> None:
+    """With ``reboot_timeout`` set, one logged a traceback each minute."""
+    called = {
+        (name, method)
+        for name in dict(IronicComputeManager._periodic_tasks)
+        for method in re.findall(
+            r'self\.driver\.(\w+)\(',
+            inspect.getsource(getattr(nova_manager.ComputeManager, name)),
+        )
+    }
+    assert called
+    assert not [
+        (name, method)
+        for name, method in called
+        if method not in vars(IronicComputeDriver)
+    ]
 
 
 def test_periodic_task_does_not_wait_for_neutron(
