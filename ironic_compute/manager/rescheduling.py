@@ -58,6 +58,7 @@ from ironic_compute.manager.retries import (
     retried,
     while_kept,
 )
+from ironic_compute.manager.server_groups import read_group
 from ironic_compute.retry import retry
 
 CONF = nova.conf.CONF
@@ -193,6 +194,7 @@ class FreshCandidates(api.ComputeTaskAPI):
         spec = request['request_spec'].obj_clone()
         if not getattr(spec, 'requested_resources', None):
             spec.requested_resources = []
+        read_group(request['context'], spec, instance.uuid)
         try:
             (hosts,) = self._scheduler.select_destinations(
                 request['context'],

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler gets the server group of a build as it is now."""
+
+from typing import Any
+
+import nova.conf
+import oslo_messaging
+import pytest
+from nova import context as nova_context
+from nova import objects
+from nova.objects import base as objects_base
+
+from ironic_compute.manager.rescheduling import FreshCandidates
+from tests.fakes.clock import ManualClock
+
+objects.register_all()
+
+CONF = nova.conf.CONF
+_USER = nova_context.RequestContext(project_id='p', is_admin=False)
+_GROUP = '1e4a1a1c-6c6f-4f0e-9a30-5a4e8d0f2a10'
+
+
+def _group(*members: str) -> Any:
+    return objects.InstanceGroup(
+        _USER, uuid=_GROUP, policy='anti-affinity', members=list(members)
+    )
+
+
+class _Conductor:
+    """nova-conductor, with a group that another server has joined."""
+
+    def __init__(self) -> None:
+        self.has_api_database = True
+
+    def object_class_action_versions(
+        self, context: Any, name: str, method: str, *args: Any
+    ) -> Any:
+        """Read the group."""
+        assert (name, method) == ('InstanceGroup', 'get_by_uuid')
+        if not self.has_api_database:
+            raise oslo_messaging.RemoteError('CantStartEngineError')
+        return _group('s1', 's2')
+
+    def object_action(
+        self, context: Any, group: Any, method: str, args: Any, kwargs: Any
+    ) -> tuple[Any, list[str]]:
+        """Read the hosts of all servers but one."""
+        assert (method, kwargs) == ('get_hosts', {'exclude': ['s1']})
+        return {}, ['c2']
+
+
+class _Scheduler:
+    """Keeps the request specs that it gets, and finds no host."""
+
+    def __init__(self) -> None:
+        self.specs: list[Any] = []
+
+    def select_destinations(
+        self, context: Any, spec: Any, uuids: list[str], **how: bool
+    ) -> list[list[Any]]:
+        """Choose no host."""
+        self.specs.append(spec)
+        return [[]]
+
+
+@pytest.fixture
+def conductor(monkeypatch: pytest.MonkeyPatch) -> _Conductor:
+    """Return the conductor that Nova's objects ask."""
+    made = _Conductor()
+    monkeypatch.setattr(objects_base.NovaObject, 'indirection_api', made)
+    return made
+
+
+def _schedule(group: Any) -> Any:
+    """Schedule a build anew; return the group that the scheduler gets."""
+    client: Any = object.__new__(FreshCandidates)
+    client._scheduler, client.clock = _Scheduler(), ManualClock()
+    spec = objects.RequestSpec(
+        requested_resources=None, instance_group=group, instance_uuid='s1'
+    )
+    request = {
+        'context': _USER,
+        'instances': [objects.Instance(uuid='s1')],
+        'request_spec': spec,
+    }
+    assert client._select_hosts(request) == []
+    assert spec.instance_group is group
+    return client._scheduler.specs[0].instance_group
+
+
+def test_scheduler_gets_the_present_group(conductor: _Conductor) -> None:
+    """It would choose the host of s2, which refuses the server."""
+    found = _schedule(_group('s1'))
+    assert (found.members, found.hosts) == (['s1', 's2'], ['c2'])
+
+
+def test_group_that_cannot_be_read_stays(conductor: _Conductor) -> None:
+    """The conductor of a cell may have no API database."""
+    conductor.has_api_database = False
+    assert _schedule(_group('s1')).members == ['s1']
+
+
+def test_nova_is_not_asked_without_a_group(conductor: _Conductor) -> None:
+    """Most servers have none."""
+    conductor.has_api_database = False
+    assert _schedule(None) is None
+
+
+def test_nova_is_not_asked_if_an_operator_says_so(
+    conductor: _Conductor,
+) -> None:
+    """Each such request would be an error in a conductor's log."""
+    name = 'disable_group_policy_check_upcall'
+    CONF.set_override(name, True, 'workarounds')
+    try:
+        assert _schedule(_group('s1')).members == ['s1']
+    finally:
+        CONF.clear_override(name, 'workarounds')
