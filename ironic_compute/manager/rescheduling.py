@@ -48,7 +48,12 @@ from oslo_log import log as logging
 
 from hashring.clock import Clock
 from ironic_compute.gate import Gate
-from ironic_compute.manager import forwarding, reservations, stale_messages
+from ironic_compute.manager import (
+    forwarding,
+    reservations,
+    server_groups,
+    stale_messages,
+)
 from ironic_compute.manager.allocated_hosts import hosts_at
 from ironic_compute.manager.retries import (
     NO_ANSWER_OF_NOVA,
@@ -58,7 +63,6 @@ from ironic_compute.manager.retries import (
     retried,
     while_kept,
 )
-from ironic_compute.manager.server_groups import read_group
 from ironic_compute.retry import retry
 
 CONF = nova.conf.CONF
@@ -111,8 +115,9 @@ class FreshCandidates(api.ComputeTaskAPI):
     def build_instances(self, *args: Any, **kwargs: Any) -> None:
         """Reschedule a build; anew, if it has lost its node to another one.
 
-        Without a list of hosts it is scheduled anew as well, and ended if
-        there is none. Blocks for one RPC to the scheduler and some to the
+        Anew as well if this host has refused it (see ``server_groups``).
+        Without a list of hosts it is scheduled anew, too, and ended if there
+        is none. Blocks for one RPC to the scheduler and some to the
         conductor, and while the lease is not in force.
 
         :raises oslo_messaging.MessagingTimeout: the scheduler does not answer,
@@ -127,11 +132,19 @@ class FreshCandidates(api.ComputeTaskAPI):
             self.clock.sleep(pause_s(properties[_LOSSES]))
         self._gate.wait()
         hosts: list[Any] = []
-        if has_lost or alternates is None:
+        may_try = _may_try_again(properties)
+        is_anew = has_lost or alternates is None
+        # Without a list, the error is that of the build before this one.
+        if not is_anew and server_groups.note_refusal(properties):
+            is_anew = may_try
+        if is_anew:
             hosts = self._select_hosts(request)
-        if not hosts and alternates and _may_try_again(properties):
+        if not hosts and alternates and may_try:
             hosts = self._claim_alternate(
-                context, instance, request['request_spec'], alternates[0]
+                context,
+                instance,
+                request['request_spec'],
+                server_groups.leave_out_refused(alternates[0], properties),
             )
         self._gate.wait()
         if not hosts:
@@ -194,7 +207,8 @@ class FreshCandidates(api.ComputeTaskAPI):
         spec = request['request_spec'].obj_clone()
         if not getattr(spec, 'requested_resources', None):
             spec.requested_resources = []
-        read_group(request['context'], spec, instance.uuid)
+        server_groups.read_group(request['context'], spec, instance.uuid)
+        server_groups.ignore_refused(spec, request['filter_properties'])
         try:
             (hosts,) = self._scheduler.select_destinations(
                 request['context'],

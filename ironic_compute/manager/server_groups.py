@@ -6,8 +6,15 @@ the servers that joined later, and most often without the group's hosts. A host
 checks the policy again when it claims a node, so the scheduler would choose
 hosts that refuse the server, until no attempt is left. nova-conductor reads
 the group before it asks the scheduler (``setup_instance_group``).
+
+The scheduler hears of a new server on a host when it is built, or within two
+minutes. Servers of an anti-affinity group that are requested at once may
+therefore be given one host, which refuses all but the first. As a host has
+many nodes, their alternates may be on that host as well. Hosts that have
+refused a server are left out.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import nova.conf
@@ -16,6 +23,39 @@ from oslo_log import log as logging
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
+
+_REFUSED = 'ironic_compute_refused_hosts'
+# Nova's error of a host that checks the policy of a group.
+_VIOLATION = 'GroupAffinityViolation'
+
+
+def note_refusal(filter_properties: dict[str, Any]) -> bool:
+    """Note that this host has refused a build for the policy of its group.
+
+    :returns: False if the build has failed for another reason
+    """
+    retry = filter_properties.get('retry') or {}
+    if not any(_VIOLATION in line for line in retry.get('exc') or ()):
+        return False
+    refused = filter_properties.get(_REFUSED) or ()
+    filter_properties[_REFUSED] = sorted({*refused, CONF.host})
+    return True
+
+
+def ignore_refused(spec: Any, filter_properties: Mapping[str, Any]) -> None:
+    """Have the scheduler choose no host that has refused the build."""
+    refused = filter_properties.get(_REFUSED)
+    if refused:
+        former = spec.ignore_hosts if 'ignore_hosts' in spec else None
+        spec.ignore_hosts = [*(former or ()), *refused]
+
+
+def leave_out_refused(
+    alternates: list[Any], filter_properties: Mapping[str, Any]
+) -> list[Any]:
+    """Return the alternates on hosts that have not refused the build."""
+    refused = filter_properties.get(_REFUSED) or ()
+    return [host for host in alternates if host.service_host not in refused]
 
 
 def read_group(context: Any, spec: Any, server: str) -> None:

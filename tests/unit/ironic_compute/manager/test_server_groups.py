@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler gets the server group of a build as it is now."""
 
+import types
 from typing import Any
 
 import nova.conf
@@ -82,6 +83,7 @@ def _schedule(group: Any) -> Any:
         'context': _USER,
         'instances': [objects.Instance(uuid='s1')],
         'request_spec': spec,
+        'filter_properties': {},
     }
     assert client._select_hosts(request) == []
     assert spec.instance_group is group
@@ -116,3 +118,76 @@ def test_nova_is_not_asked_if_an_operator_says_so(
         assert _schedule(_group('s1')).members == ['s1']
     finally:
         CONF.clear_override(name, 'workarounds')
+
+
+_REFUSED = 'nova.exception.GroupAffinityViolation: Anti-affinity'
+
+
+class _Build:
+    """A build of a server whose group has another one on this host.
+
+    :ivar alternates: the hosts of its alternate nodes
+    """
+
+    def __init__(self, attempts_count: int = 1) -> None:
+        self.client: Any = object.__new__(FreshCandidates)
+        self.client._scheduler = self.scheduler = _Scheduler()
+        self.client.clock = ManualClock()
+        self.client._gate = types.SimpleNamespace(wait=lambda: None)
+        self.claimed: list[str] = []
+        self.client._claim_alternate = self._claim_alternate
+        self.client._end_build = lambda *args: None
+        self.alternates = [CONF.host, 'c2']
+        self.properties: dict[str, Any] = {
+            'retry': {'num_attempts': attempts_count}
+        }
+
+    def _claim_alternate(
+        self, context: Any, instance: Any, spec: Any, hosts: list[Any]
+    ) -> list[Any]:
+        self.claimed += [host.service_host for host in hosts]
+        return []
+
+    def fail(self, line: str) -> list[str] | None:
+        """Reschedule the build; return the hosts that are left out."""
+        self.claimed.clear()
+        self.scheduler.specs.clear()
+        self.properties['retry']['exc'] = ['Traceback', line]
+        self.client.build_instances(
+            _USER,
+            [objects.Instance(uuid='s1')],
+            'image',
+            self.properties,
+            *['password', [], None, [], []],
+            request_spec=objects.RequestSpec(
+                requested_resources=None, ignore_hosts=['c9']
+            ),
+            host_lists=[
+                [objects.Selection(service_host=h) for h in self.alternates]
+            ],
+        )
+        specs = self.scheduler.specs
+        return list(specs[0].ignore_hosts) if specs else None
+
+
+def test_host_that_has_refused_a_server_is_left_out() -> None:
+    """It has many nodes, and the scheduler does not know its new servers."""
+    build = _Build()
+    assert build.fail(_REFUSED) == ['c9', CONF.host]
+    assert build.claimed == ['c2']
+    assert build.fail('InstanceDeployFailure: the disk is broken') is None
+    assert build.claimed == ['c2']
+
+
+def test_build_that_has_failed_may_use_this_host_again() -> None:
+    """Only a refusal is about the host; any other error about a node."""
+    build = _Build()
+    assert build.fail('InstanceDeployFailure: the disk is broken') is None
+    assert build.claimed == [CONF.host, 'c2']
+
+
+def test_last_attempt_that_was_refused_is_not_scheduled_anew() -> None:
+    """A refusal counts as an attempt, unlike a lost node."""
+    build = _Build(CONF.scheduler.max_attempts)
+    assert build.fail(_REFUSED) is None
+    assert build.claimed == []
