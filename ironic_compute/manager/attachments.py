@@ -13,6 +13,8 @@ record of it.
 in place of the node, and have the volume target of the node deleted: the
 server could not boot any more. It is refused.
 
+A reboot does not wait for Cinder, which it does not need.
+
 Neutron tells Nova once that a port was deleted. If Ironic did not answer then,
 the node would keep the port, and might have no card left for another one. So
 it would if Nova ended a message of several events at the first that fails, for
@@ -27,6 +29,7 @@ from typing import Any
 
 import nova.conf
 import oslo_messaging
+from cinderclient import exceptions as cinder_exceptions
 from nova import exception as nova_exception
 from nova import objects
 from nova import utils as nova_utils
@@ -285,6 +288,27 @@ class WaitingAttachments(nova_manager.ComputeManager):
             instance,
             new_attachment_id,
         )
+
+    def _delete_dangling_bdms(
+        self, context: Any, instance: Any, bdms: Any
+    ) -> None:
+        """Forget the volumes that Cinder does not attach to a server.
+
+        Nova does so before each reboot, and means to leave it out if Cinder
+        does not answer. But it expects only some of those errors, and ended
+        the reboot, also of a server without volumes.
+        """
+        try:
+            super()._delete_dangling_bdms(context, instance, bdms)
+        except Exception as exc:
+            is_of_cinder = isinstance(exc, cinder_exceptions.ClientException)
+            if not is_of_cinder and not has_no_answer(exc):
+                raise
+            LOG.info(
+                'Server %(server)s is rebooted without a look at its volumes, '
+                'because Cinder does not answer: %(error)s',
+                {'server': instance.uuid, 'error': exc},
+            )
 
     @oslo_messaging.expected_exceptions(  # type: ignore[untyped-decorator]
         nova_exception.InvalidInput

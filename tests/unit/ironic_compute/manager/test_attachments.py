@@ -8,6 +8,7 @@ from typing import Any
 import oslo_messaging
 import pytest
 from cinderclient import exceptions as cinder_exceptions
+from keystoneauth1 import exceptions as ksa_exceptions
 from neutronclient.common import exceptions as neutron_exceptions
 from nova import context as nova_context
 from nova import exception as nova_exception
@@ -456,3 +457,32 @@ def test_event_that_fails_ends_no_other_event(
     assert [record.getMessage() for record in caplog.records] == [
         f'Could not handle event {port} of server s1' for port in ('p2', 'p4')
     ]
+
+
+@pytest.mark.parametrize(
+    ('at_list', 'at_volume'),
+    [
+        (ksa_exceptions.ConnectFailure('refused'), None),
+        (ksa_exceptions.DiscoveryFailure('no versions'), None),
+        (None, _AWAY),
+        (None, cinder_exceptions.ClientException(500, 'no database')),
+    ],
+)
+def test_reboot_does_not_need_cinder(
+    at_list: Exception | None, at_volume: Exception | None
+) -> None:
+    """Nova expects only some of these errors, and would end the reboot."""
+
+    def answer(error: Exception | None) -> list[Any]:
+        if error is not None:
+            raise error
+        return []
+
+    manager: Any = object.__new__(WaitingAttachments)
+    manager.volume_api = types.SimpleNamespace(
+        attachment_get_all=lambda *_: answer(at_list),
+        attachment_get=lambda *_: answer(at_volume),
+    )
+    bdms = objects.BlockDeviceMappingList(objects=[_bdm('s1')])
+    manager._delete_dangling_bdms(None, _SERVER, bdms)
+    assert len(bdms) == 1
