@@ -56,6 +56,7 @@ from ironic_compute.recovery.in_progress import InProgress
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
+_BINDINGS = frozenset({'network-vif-plugged', 'network-vif-unplugged'})
 _NO_REFRESH = (
     'A volume of a bare metal server is exported to its node, and to no '
     'compute host; to connect it anew, detach and attach it, or shelve and '
@@ -109,6 +110,22 @@ class WaitingAttachments(nova_manager.ComputeManager):
                     'Could not handle event %(event)s of server %(server)s',
                     {'event': event.key, 'server': event.instance_uuid},
                 )
+
+    def _process_instance_event(self, instance: Any, event: Any) -> None:
+        """Handle an event for which a thread may wait.
+
+        Neutron reports each port that Ironic binds or unbinds. Nothing waits
+        for that on bare metal, and Nova would warn of each one, so of each
+        deploy, as unexpected.
+        """
+        if event.name in _BINDINGS and event.status != 'failed':
+            LOG.debug(
+                'Ironic has bound or unbound a port: event %(event)s of '
+                'server %(server)s',
+                {'event': event.key, 'server': instance.uuid},
+            )
+        else:
+            super()._process_instance_event(instance, event)
 
     def _process_instance_vif_deleted_event(
         self, context: Any, instance: Any, deleted_vif_id: Any

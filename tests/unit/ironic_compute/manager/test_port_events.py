@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of which events of Neutron an operator reads in the log."""
+
+import logging
+from typing import Any
+
+import pytest
+from nova import objects
+from nova.compute import manager as nova_manager
+
+from ironic_compute.manager.attachments import WaitingAttachments
+
+objects.register_all()
+
+
+@pytest.mark.parametrize(
+    ('name', 'status', 'is_warned'),
+    [
+        ('network-vif-plugged', 'completed', False),
+        ('network-vif-unplugged', 'completed', False),
+        ('network-vif-plugged', 'failed', True),
+    ],
+)
+def test_ports_that_ironic_binds_are_expected(
+    name: str, status: str, is_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nova warned of each port of each deploy: no thread waits for it."""
+    manager: Any = object.__new__(WaitingAttachments)
+    manager.instance_events = nova_manager.InstanceEvents()
+    server = objects.Instance(
+        uuid='s1', vm_state='building', task_state='spawning'
+    )
+    event = objects.InstanceExternalEvent(
+        name=name, instance_uuid='s1', tag='p1', status=status
+    )
+    with caplog.at_level(logging.WARNING):
+        manager.external_instance_event(None, [server], [event])
+    messages = [record.getMessage() for record in caplog.records]
+    assert any('unexpected event' in each for each in messages) is is_warned
