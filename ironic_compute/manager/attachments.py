@@ -105,6 +105,12 @@ class WaitingAttachments(nova_manager.ComputeManager):
         for event in events:
             try:
                 super().external_instance_event(context, instances, [event])
+            except nova_exception.ExtendVolumeNotSupported:
+                LOG.info(
+                    'Volume %(volume)s was extended; the system on server '
+                    '%(server)s has to look for the new size',
+                    {'volume': event.tag, 'server': event.instance_uuid},
+                )
             except Exception:
                 LOG.exception(
                     'Could not handle event %(event)s of server %(server)s',

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of which events of Neutron an operator reads in the log."""
+"""Of which events of Neutron and Cinder an operator reads in the log."""
 
 import logging
 from typing import Any
 
 import pytest
+from nova import exception as nova_exception
 from nova import objects
 from nova.compute import manager as nova_manager
 
@@ -37,3 +38,23 @@ def test_ports_that_ironic_binds_are_expected(
         manager.external_instance_event(None, [server], [event])
     messages = [record.getMessage() for record in caplog.records]
     assert any('unexpected event' in each for each in messages) is is_warned
+
+
+def test_extended_volume_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Cinder has done it, and no hypervisor has to pass the size on."""
+
+    def refuse(*_: Any) -> None:
+        raise nova_exception.ExtendVolumeNotSupported
+
+    manager: Any = object.__new__(WaitingAttachments)
+    monkeypatch.setattr(
+        nova_manager.ComputeManager, 'external_instance_event', refuse
+    )
+    event = objects.InstanceExternalEvent(
+        name='volume-extended', instance_uuid='s1', tag='v1'
+    )
+    with caplog.at_level(logging.INFO):
+        manager.external_instance_event(None, [], [event])
+    assert [record.levelname for record in caplog.records] == ['INFO']
