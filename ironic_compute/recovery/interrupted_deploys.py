@@ -11,8 +11,10 @@ import datetime
 from typing import Any, Protocol
 
 import attrs
+import nova.conf
 from nova import context as nova_context
 from nova.compute import power_state, task_states, vm_states
+from nova.virt import configdrive
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
@@ -24,6 +26,7 @@ from ironic_compute.recovery import decisions
 from ironic_compute.recovery.failures import TaskFailures, clear_task
 from resource_tracker.node import NodeFacts
 
+CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _CHANGED_AT = 'provision_updated_at'
@@ -155,6 +158,12 @@ class InterruptedDeploys:
         if is_new and are_ports_gone(self._network_api, instance):
             end(context, instance, _WITHOUT_PORTS)
             return
+        if is_new:
+            _note_access_addresses(instance)
+        # Before the time of the launch is set: ``force_config_drive`` counts
+        # only for a server without one. Unless the record has the drive, a
+        # rebuild or unshelve makes none.
+        configdrive.update_instance(instance)
         # Nova stops a server that was stopped before its rebuild; a later
         # round of recovery does this.
         was_stopped = instance.vm_state == vm_states.STOPPED
@@ -243,6 +252,27 @@ def are_ports_gone(network_api: Any, instance: Any) -> bool:
         nova_context.get_admin_context(), device_id=instance.uuid
     )
     return ports.isdisjoint(port['id'] for port in found['ports'])
+
+
+def _note_access_addresses(instance: Any) -> None:
+    """Set the access addresses of a new server, as Nova's build does.
+
+    They are those in the network of ``default_access_ip_network_name``.
+    """
+    name = CONF.default_access_ip_network_name
+    if not name or instance.access_ip_v4 or instance.access_ip_v6:
+        return
+    vifs = instance.get_network_info()
+    labels = [(vif['network'] or {}).get('label') for vif in vifs]
+    if name not in labels:
+        return
+    vif = vifs[labels.index(name)]
+    # If the network has several addresses, the first of each version counts.
+    for address in reversed(vif.fixed_ips()):
+        if address['version'] == 4:
+            instance.access_ip_v4 = address['address']
+        else:
+            instance.access_ip_v6 = address['address']
 
 
 def restore_key(instance: Any) -> None:

@@ -153,6 +153,7 @@ def make_server(vm_state: str, task_state: str | None) -> Server:
         task_state=task_state,
         updated_at=None,
         launched_at=None,
+        config_drive='True',
         key_name='mine',
         key_data=None,
         system_metadata={},

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interrupted deploys continue if Ironic has started them, or end."""
 
+from collections.abc import Iterator
 from typing import Any
 
+import nova.conf
 import pytest
+from nova import objects
 from nova.compute import power_state, vm_states
 from nova.compute import task_states as tasks
+from nova.network import model
+from nova.virt import configdrive
+from oslo_config import fixture
 
 from ironic_compute import errors
 from ironic_compute.nodes import records
@@ -20,6 +26,13 @@ from .interrupted import (
     make_node,
     make_server,
 )
+
+
+@pytest.fixture
+def conf() -> Iterator[Any]:
+    """Return nova.conf, whose options are as before after the test."""
+    with fixture.Config(nova.conf.CONF) as config:
+        yield config
 
 
 @pytest.mark.parametrize('node', [None, make_node('available')])
@@ -310,3 +323,51 @@ def test_server_that_was_stopped_is_stopped_after_its_rebuild() -> None:
     check_twice(ResumesOne(server, make_node('deploying')))
     assert server.done[:2] == ['waited', 'saved c1 powering-off']
     assert server.vm_state == vm_states.ACTIVE
+
+
+def test_server_keeps_the_config_drive_that_nova_conf_forces(
+    conf: Any,
+) -> None:
+    """A rebuild made none, so the machine had neither networks nor keys.
+
+    ``force_config_drive`` counts only until the first launch.
+    """
+    conf.config(force_config_drive=True)
+    server = make_server(vm_states.BUILDING, tasks.SPAWNING)
+    server.config_drive = ''
+    server.image_meta = objects.ImageMeta.from_dict({})
+    check_twice(ResumesOne(server, make_node('active')))
+    assert server.vm_state == vm_states.ACTIVE
+    assert configdrive.required_by(server)
+
+
+def _vif(port: str, label: str, *addresses: str) -> model.VIF:
+    subnet = model.Subnet(ips=[model.FixedIP(address=it) for it in addresses])
+    return model.VIF(
+        id=port, network=model.Network(label=label, subnets=[subnet])
+    )
+
+
+@pytest.mark.parametrize(
+    ('name', 'addresses'),
+    [
+        ('public', ('192.0.2.1', '2001:db8::1')),
+        ('other', (None, None)),
+        (None, (None, None)),
+    ],
+)
+def test_server_has_the_access_addresses_that_nova_conf_names(
+    name: str | None, addresses: tuple[str | None, str | None], conf: Any
+) -> None:
+    """A build that was not interrupted has them, too."""
+    conf.config(default_access_ip_network_name=name)
+    server = make_server(vm_states.BUILDING, tasks.SPAWNING)
+    server.access_ip_v4 = server.access_ip_v6 = None
+    vifs = [
+        model.VIF(id='p1'),
+        _vif('p2', 'public', '192.0.2.1', '192.0.2.2', '2001:db8::1'),
+        _vif('p3', 'public', '192.0.2.3'),
+    ]
+    server.get_network_info = lambda: model.NetworkInfo(vifs)
+    check_twice(ResumesOne(server, make_node('active')))
+    assert (server.access_ip_v4, server.access_ip_v6) == addresses
