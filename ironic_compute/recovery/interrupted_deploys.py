@@ -8,6 +8,7 @@ meanwhile.
 """
 
 import datetime
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import attrs
@@ -22,7 +23,7 @@ from ironic_compute import errors
 from ironic_compute.ironic_api.client import IronicClient
 from ironic_compute.ironic_api.descriptions import is_described
 from ironic_compute.nodes import records
-from ironic_compute.recovery import decisions
+from ironic_compute.recovery import decisions, deploy_ends
 from ironic_compute.recovery.failures import TaskFailures, clear_task
 from resource_tracker.node import NodeFacts
 
@@ -59,12 +60,14 @@ class InterruptedDeploys:
     another task meanwhile.
 
     :param network_api: Nova's client of Neutron
+    :param report_end: see ``deploy_ends``
     """
 
     _client: IronicClient
     _driver: Driver
     _failures: TaskFailures
     _network_api: Any
+    _report_end: Callable[[Any, Any, str], None] = deploy_ends.report_end
 
     def is_started(self, instance: Any) -> bool:
         """Return whether Ironic has taken a server's deploy over; a read."""
@@ -154,7 +157,8 @@ class InterruptedDeploys:
                 raise
             end(context, instance, str(exc))
             return
-        is_new = instance.vm_state == vm_states.BUILDING
+        former = instance.vm_state
+        is_new = former == vm_states.BUILDING
         if is_new and are_ports_gone(self._network_api, instance):
             end(context, instance, _WITHOUT_PORTS)
             return
@@ -166,7 +170,7 @@ class InterruptedDeploys:
         configdrive.update_instance(instance)
         # Nova stops a server that was stopped before its rebuild; a later
         # round of recovery does this.
-        was_stopped = instance.vm_state == vm_states.STOPPED
+        was_stopped = former == vm_states.STOPPED
         next_task = task_states.POWERING_OFF if was_stopped else None
         instance.vm_state = vm_states.ACTIVE
         instance.power_state = power_state.RUNNING
@@ -180,6 +184,7 @@ class InterruptedDeploys:
             '%(node)s',
             {'server': instance.uuid, 'node': node},
         )
+        self._report_end(context, instance, former)
 
 
 def find_started_deploy(

@@ -338,7 +338,9 @@ class ComputeWorker(Worker):
             self.manager._free_build, self.manager._free_node
         )
         client: Any = self.client
-        deploys = makeup.deploys(client, self.driver, failures, None)
+        deploys = makeup.deploys(
+            client, self.driver, failures, None, lambda *_: None
+        )
         self._resume = makeup.resume(
             self.host,
             self.manager,

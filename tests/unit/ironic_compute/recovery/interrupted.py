@@ -66,6 +66,7 @@ class ResumesOne(InterruptedTasks):
 
     def __init__(self, server: Server, node: NodeFacts | None) -> None:
         self.done = server.done
+        self.reported: list[Any] = []
         self.deploy_fails = self.is_deleted = self.is_away = False
         self.teardown_error: errors.IronicComputeError | None = None
         self.changed_at: str | None = None
@@ -95,7 +96,11 @@ class ResumesOne(InterruptedTasks):
             components,
             components,
             InterruptedDeploys(
-                components, components, failures, components.network_api
+                components,
+                components,
+                failures,
+                components.network_api,
+                lambda *arguments: self.reported.append(arguments[1:]),
             ),
             failures,
             lambda node: self.other_holder,

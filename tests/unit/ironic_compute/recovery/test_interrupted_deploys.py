@@ -80,6 +80,30 @@ def test_finished_deploy_leaves_a_running_server() -> None:
     assert server.launched_at is not None
 
 
+@pytest.mark.parametrize(
+    ('vm_state', 'task_state'),
+    [
+        (vm_states.BUILDING, tasks.SPAWNING),
+        (vm_states.STOPPED, tasks.REBUILD_SPAWNING),
+        (SHELVED, tasks.SPAWNING),
+    ],
+)
+@pytest.mark.parametrize('fails', [False, True])
+def test_others_are_told_of_the_end_of_a_deploy(
+    vm_state: str, task_state: str, monkeypatch: Any, *, fails: bool
+) -> None:
+    """Once it has ended well, and is saved."""
+    monkeypatch.setattr(
+        'nova.compute.utils.add_instance_fault_from_exc', lambda *args: None
+    )
+    server = make_server(vm_state, task_state)
+    recovery = ResumesOne(server, make_node('deploying'))
+    recovery.deploy_fails = fails
+    check_twice(recovery)
+    told = [] if fails else [(server, vm_state)]
+    assert recovery.reported[:1] == told
+
+
 def test_finished_deploy_keeps_the_time_of_the_launch() -> None:
     """An unshelved server was launched before."""
     server = make_server(SHELVED, tasks.SPAWNING)
