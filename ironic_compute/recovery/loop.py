@@ -106,7 +106,7 @@ class RecoveryLoop:
         """Run the checks that are due; return the seconds to the next round.
 
         While the gate is shut no check runs. The time for which RPC must have
-        been served (``queue_s``), or a task must be unchanged, counts anew
+        been served (``queue_s``), or a task or build unchanged, counts anew
         from the first round after that, or after a failure of RabbitMQ, in
         which messages waited however long it lasted.
         """
@@ -133,6 +133,7 @@ class RecoveryLoop:
         if not (is_served and self._was_served):
             self._served_since_s = now_s
             self._tasks.wait_anew()
+            self._lost.wait_anew()
         self._was_served = is_served
 
     def _check_requested(self) -> None:

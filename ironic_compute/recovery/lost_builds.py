@@ -82,6 +82,14 @@ class LostBuilds:
         """
         self._begin('lost-builds', self._check_all)
 
+    def wait_anew(self) -> None:
+        """Wait for ``lost_s`` anew: messages may have waited unsent.
+
+        Nova-conductor could send none while RabbitMQ was away, and may still
+        have many to send.
+        """
+        self._first_seen_s = {}
+
     def _check_all(self) -> None:
         if not self._is_checking.acquire(blocking=False):
             return  # The previous check still runs.
@@ -149,11 +157,11 @@ class LostBuilds:
         self._first_seen_s = {
             state: self._first_seen_s.get(state, now_s) for state in found
         }
-        return [
-            instance
-            for state, instance in found.items()
-            if now_s - self._first_seen_s[state] >= self._lost_s
-        ]
+        return [i for state, i in found.items() if self._is_old(state)]
+
+    def _is_old(self, state: tuple[str, Any]) -> bool:
+        now_s = self._clock.now_s()
+        return now_s - self._first_seen_s.get(state, now_s) >= self._lost_s
 
     def _is_ours(
         self, context: Any, instance: Any, nodes: list[NodeId]
@@ -199,6 +207,8 @@ class LostBuilds:
             # Another host may have ended the unshelve since, and the user may
             # have begun a new one, whose allocation must stay.
             return
+        if not self._is_old((instance.uuid, checked_at)):
+            return  # RabbitMQ was away since the check.
         if instance.task_state == task_states.DELETING:
             self._finish_delete(context, instance)
         elif instance.vm_state in LOST_STATES:

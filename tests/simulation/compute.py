@@ -648,6 +648,7 @@ class ComputeWorker(Worker):
             if not (is_served and was_served):
                 served_s = now_s
                 self._resume.wait_anew()
+                self._lost.wait_anew()
             was_served = is_served
             if not is_open:
                 wait_s = self.intervals.first_look_s

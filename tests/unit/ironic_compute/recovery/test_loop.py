@@ -39,7 +39,7 @@ def _make(
             check=lambda: called.append('strays'),
             forget_checked=lambda: called.append('again'),
         ),
-        parts(check=lambda: called.append('lost')),
+        parts(check=lambda: called.append('lost'), wait_anew=lambda: None),
         parts(
             check=lambda: called.append('neglected'),
             recheck=lambda servers: called.extend(sorted(servers)),
@@ -183,6 +183,31 @@ def test_interrupted_task_waits_anew_for_its_message(
     clock.advance(60.0)
     recovery_loop._run_round()
     assert server.done == ['saved c1 None']
+
+
+@pytest.mark.parametrize('is_open', [True, False])
+def test_lost_builds_wait_anew_for_their_messages(*, is_open: bool) -> None:
+    """Nova-conductor could not send the builds while RabbitMQ was away.
+
+    A build that it had yet to send to the next worker was ended as lost a
+    minute after RabbitMQ was there again.
+    """
+    called: list[str] = []
+    gate, clock = types.SimpleNamespace(is_open=lambda: True), ManualClock()
+    reached = [True]
+    recovery_loop = _make(called, gate, clock, lambda: reached[0])
+    lost: Any = types.SimpleNamespace(
+        check=lambda: None, wait_anew=lambda: called.append('anew')
+    )
+    recovery_loop._lost = lost
+    recovery_loop._run_round()
+    assert 'anew' not in called
+    reached[0], gate.is_open = not is_open, lambda: is_open
+    recovery_loop._run_round()
+    assert called.pop(called.index('anew')) == 'anew'
+    reached[0], gate.is_open = True, lambda: True
+    recovery_loop._run_round()
+    assert called.count('anew') == 1
 
 
 def test_request_makes_all_checks_in_the_next_round() -> None:

@@ -216,6 +216,32 @@ def test_a_build_that_changes_is_not_lost() -> None:
     assert not lost.done
 
 
+def test_a_build_is_not_lost_while_messages_wait() -> None:
+    """Nova-conductor sends it when RabbitMQ is there again, or later."""
+    lost = _Lost(_server(vm_states.BUILDING), nodes=[N1], lost_s=600.0)
+    lost.check()
+    lost.clock.advance(600.0)
+    lost.wait_anew()
+    lost.check()
+    lost.clock.advance(599.0)
+    lost.check()
+    assert not lost.done
+    lost.clock.advance(1.0)
+    lost.check()
+    assert lost.done == ['error', 'freed', 'counted']
+
+
+def test_a_build_is_not_lost_if_rabbitmq_goes_away_during_the_check() -> None:
+    """The read of its record waits for RabbitMQ, and nothing has changed."""
+    server = _server(vm_states.BUILDING)
+    lost = _Lost(server, nodes=[N1], lost_s=600.0)
+    server.refresh = lost.wait_anew
+    lost.check()
+    lost.clock.advance(600.0)
+    lost.check()
+    assert not lost.done
+
+
 def test_a_build_on_another_hosts_node_is_left_alone() -> None:
     """A lost build is left alone if this host does not hold its node."""
     lost = _Lost(_server(vm_states.BUILDING), nodes=[NodeId('n2')])
