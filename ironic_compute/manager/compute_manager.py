@@ -57,6 +57,7 @@ from ironic_compute.manager.rescues import RepeatedRescues
 from ironic_compute.manager.shelving import RepeatedShelving
 from ironic_compute.manager.tracker import BareMetalTracker
 from ironic_compute.manager.unsupported import UnsupportedOperations
+from ironic_compute.nodes import records
 from ironic_compute.ownership import peer_endpoints
 from ironic_compute.recovery.decisions import is_active
 from ironic_compute.recovery.failures import TaskFailures
@@ -419,13 +420,11 @@ class IronicComputeManager(
         )
 
     def list_allocated_nodes(self, context: Any, server: str) -> list[NodeId]:
-        """Return the nodes on which a server has an allocation.
-
-        ``get_allocations_for_consumer`` is not used, because it returns no
-        allocation when Placement fails.
-        """
+        """Return the nodes on which a server has an allocation."""
+        # ``get_allocations_for_consumer`` returns none when Placement fails.
         found = self.reportclient.get_allocs_for_consumer(context, server)
-        return [NodeId(node) for node in found['allocations']]
+        rows = self._components.held_nodes.rows()
+        return records.nodes_of_providers(rows, found['allocations'])
 
     def finish_delete(self, context: Any, instance: Any) -> None:
         """Delete a server whose delete was accepted, but has not ended."""

@@ -6,6 +6,7 @@ through ``compute_nodes`` uses them.
 """
 
 import dataclasses
+from collections.abc import Collection, Mapping
 from typing import Any, NewType
 
 from resource_tracker.node import NodeId
@@ -36,6 +37,23 @@ def node_of_row(row: Any) -> NodeId:
     before Nova 18 (bugs 1771806, 1798172).
     """
     return NodeId(row.hypervisor_hostname)
+
+
+def nodes_of_providers(
+    rows: Mapping[NodeId, Any], providers: Collection[str]
+) -> list[NodeId]:
+    """Return the nodes of providers, which have the uuids of their rows.
+
+    A provider without a row among these is taken for that of a node with the
+    same uuid, as all have whose rows were made since Nova 18.
+
+    :param rows: rows by node
+    """
+    has_others = any(uuid not in rows for uuid in providers)
+    former = (
+        {row.uuid: node for node, row in rows.items()} if has_others else {}
+    )
+    return [former.get(uuid, NodeId(uuid)) for uuid in providers]
 
 
 def is_new_row(row: Any, since_s: float) -> bool:

@@ -231,6 +231,27 @@ def test_a_build_that_ends_for_a_delete_keeps_its_host(
     assert server.host == host
 
 
+def test_build_on_a_node_whose_row_is_older_than_nova_18_is_begun() -> None:
+    """Placement has the row's uuid, and the message that of the node.
+
+    Each build on such a node was dropped as one of another node, and its
+    server was in BUILD for ever.
+    """
+    manager = _Manager()
+    row = types.SimpleNamespace(uuid='row-uuid')
+    manager._components.held_nodes = types.SimpleNamespace(
+        rows=lambda: {'n1': row}
+    )
+    manager.reportclient = types.SimpleNamespace(
+        get_allocs_for_consumer=lambda context, server: {
+            'allocations': {'row-uuid': {}}
+        }
+    )
+    server = types.SimpleNamespace(uuid='s1')
+    request = {'context': None, 'node': 'n1'}
+    assert manager._has_allocation(server, request)
+
+
 class _Undoes(_Manager):
     """A manager that undoes builds, with the driver of a bench."""
 

@@ -5,6 +5,7 @@ import pytest
 from nova import objects
 
 from ironic_compute.nodes import records
+from resource_tracker.node import NodeId
 
 objects.register_all()
 
@@ -13,6 +14,21 @@ def test_node_of_a_row_is_its_hypervisor_hostname() -> None:
     """The uuid of a row made before Nova 18 is not the node's."""
     row = objects.ComputeNode(uuid='row-uuid', hypervisor_hostname='n1')
     assert records.node_of_row(row) == 'n1'
+
+
+def test_provider_of_a_row_before_nova_18_is_that_of_its_node() -> None:
+    """Its uuid is not the node's; one without a row is another host's."""
+    rows = {
+        NodeId(node): objects.ComputeNode(uuid=uuid, hypervisor_hostname=node)
+        for node, uuid in (('n1', 'row-uuid'), ('n2', 'n2'))
+    }
+    for uuids, nodes in (
+        (['row-uuid'], ['n1']),
+        (['n2', 'row-uuid', 'n3'], ['n2', 'n1', 'n3']),
+        (['n2'], ['n2']),
+        ([], []),
+    ):
+        assert records.nodes_of_providers(rows, uuids) == nodes
 
 
 @pytest.mark.parametrize(
