@@ -14,6 +14,7 @@ from typing import Any
 
 from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception as nova_exception
+from nova import objects
 from nova.compute import manager as nova_manager
 
 from hashring.clock import Clock
@@ -117,13 +118,27 @@ def _keep_zone(instance: Any) -> None:
 @_retried_in_placement
 def _free_other_nodes(self: Any, context: Any, instance: Any) -> None:
     client, server = self.reportclient, instance.uuid
-    found = client.get_allocs_for_consumer(context, server)
-    for provider in set(found['allocations']) - {instance.node}:
+    found = set(client.get_allocs_for_consumer(context, server)['allocations'])
+    own = instance.node
+    if found and own not in found:
+        own = _read_provider(context, own)
+    for provider in found - {own}:
         _check_done(
             client.remove_provider_tree_from_instance_allocation(
                 context, server, provider
             )
         )
+
+
+def _read_provider(context: Any, node: str) -> str:
+    """Return the provider of a node whose row may be older than Nova 18.
+
+    The uuid of such a row, and of its provider, is not the node's.
+    """
+    try:
+        return str(objects.ComputeNode.get_by_nodename(context, node).uuid)
+    except nova_exception.ComputeHostNotFound:
+        return node
 
 
 def _move_allocations(

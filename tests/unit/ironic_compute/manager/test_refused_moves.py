@@ -183,10 +183,26 @@ def test_refused_evacuation_frees_the_other_node(
     assert placement.allocations == {'s1': _HERE}
 
 
+def test_refused_evacuation_keeps_the_node_with_a_row_before_nova_18(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Placement has the uuid of the row, which is not the node's."""
+    row = types.SimpleNamespace(uuid='row-uuid')
+    monkeypatch.setattr(
+        objects.ComputeNode, 'get_by_nodename', lambda context, node: row
+    )
+    here = {'row-uuid': _HERE['node-1']}
+    placement = _Placement({'s1': {**here, **_THERE}})
+    manager = _Manager(placement)
+    refused_moves._free_other_nodes(manager, _CONTEXT, _server())
+    assert placement.allocations == {'s1': here}
+
+
 @pytest.mark.parametrize('name', ['prep_resize', 'refuse_evacuation'])
 def test_refused_move_leaves_a_server_in_its_zone(name: str) -> None:
     """The message has the zone of the other node; ends of tasks save it."""
-    placement = _Placement({'m1': _HERE, fake.SERVER: _THERE})
+    both = {fake.NODE: _HERE['node-1'], **_THERE}
+    placement = _Placement({'m1': _HERE, fake.SERVER: both})
     manager = _Manager(placement)
     server = fake.unsaved_server(availability_zone='zone-1')
     server.obj_reset_changes()
