@@ -126,6 +126,11 @@ def _check_group(conf: Any, groups: list[tuple[str, list[Any]]]) -> None:
                     f'[{group}] {option.name} in nova.conf cannot be used: '
                     f'{errors.REFERENCE_CURE}'
                 ) from exc
+            except RecursionError:
+                raise errors.ConfigError(
+                    f'[{group}] {option.name} in nova.conf cannot be used: '
+                    f'{errors.SELF_REFERENCE_CURE}'
+                ) from None
 
 
 def _describe_value(exc: Exception, group: str | None = None) -> str:

@@ -73,7 +73,7 @@ def _has_unknown_reference(options: Mapping[str, Any]) -> bool:
             value = options[name]
         except UNKNOWN_REFERENCE:
             return True
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # Whoever reads it raises the error.
         if isinstance(value, Mapping) and _has_unknown_reference(value):
             return True

@@ -36,3 +36,21 @@ def test_own_file_need_not_be_there(tmp_path: pathlib.Path) -> None:
     assert _read(own) == 'file:///var/lib/ironic-compute/coordination'
     own.write_text('[coordination]\nbackend_url = etcd3+http://etcd:2379\n')
     assert _read(own) == 'etcd3+http://etcd:2379'
+
+
+def test_value_that_refers_to_itself_is_named(tmp_path: pathlib.Path) -> None:
+    """``$state_path`` of our group is no reference to Nova's option.
+
+    It ended in a traceback with status 1, and systemd started the daemon
+    again and again.
+    """
+    conf = cfg.ConfigOpts()
+    config.register_opts(conf)
+    conf.register_opt(cfg.StrOpt('state_path', default='/var/lib/nova'))
+    file = tmp_path / 'nova.conf'
+    file.write_text('[ironic_compute]\nstate_path = $state_path/ironic\n')
+    conf([], default_config_files=[str(file)], default_config_dirs=[])
+    with pytest.raises(errors.ConfigError) as raised:
+        config.check_values(conf)
+    assert '[ironic_compute] state_path in nova.conf' in str(raised.value)
+    assert 'refers with $ to itself' in str(raised.value)

@@ -9,6 +9,7 @@ from typing import Any
 
 import nova.conf
 import pytest
+from oslo_config import cfg
 
 from ironic_compute.cmd import nova_options
 
@@ -108,3 +109,16 @@ def test_value_may_refer_to_any_option_of_nova(
     assert host == 'c2'
     assert 'nova' in loaded
     assert 'eventlet' not in loaded
+
+
+def test_value_that_refers_to_itself_is_left_to_its_reader() -> None:
+    """The search for references to Nova's options ended in a traceback."""
+    conf = cfg.ConfigOpts()
+
+    def read(trial: cfg.ConfigOpts) -> None:
+        group = cfg.StrOpt('state_path', default='$state_path/x')
+        trial.register_opt(group, group='ironic_compute')
+        trial([], default_config_files=[], default_config_dirs=[])
+
+    nova_options.register_opts(conf, read)
+    assert conf.report_interval == 10
