@@ -59,12 +59,12 @@ _DRIVER_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 _LOCK_PREFIX = 'ironic-compute/host/'
 _GROUP_PREFIX = 'ironic-compute.'
 
-# Options of tooz's drivers for etcd, Redis and ZooKeeper that name files.
+# Options of tooz's drivers that name files.
 _FILE_OPTIONS = frozenset(
     {
         *('ca_cert', 'cert_cert', 'cert_key'),
         *('ssl_ca_certs', 'ssl_certfile', 'ssl_keyfile'),
-        *('ca', 'certfile', 'keyfile'),
+        *('ca', 'certfile', 'keyfile', 'ssl_cert', 'ssl_key'),
     }
 )
 
@@ -434,12 +434,17 @@ def _load(backend: backends.Backend, member_id: str) -> Any:
             member_id.encode('ascii'),
             **_DRIVER_OPTIONS.get(backend.scheme, {}),
         )
-    # stevedore passes on any error of the import of the driver's module.
-    except Exception as exc:
+    # The latter is stevedore's, if there is no such driver.
+    except (ImportError, RuntimeError) as exc:
         raise errors.BackendRefused(
             f'{backends.OPTION} is {backend.shown}, but tooz cannot load '
             f'its driver ({exc}): install the client library, e.g. '
             'pip install "tooz[etcd3gw,redis,zookeeper,memcached]".'
+        ) from exc
+    except Exception as exc:  # Of any class: it depends on the driver.
+        raise errors.BackendRefused(
+            f'{backends.OPTION} has options that its driver cannot use '
+            f'({exc}): correct them; use_ssl needs ssl_cert.'
         ) from exc
 
 

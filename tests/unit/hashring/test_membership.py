@@ -250,3 +250,22 @@ def test_closing_never_waits_for_long(tmp_path: pathlib.Path) -> None:
     assert two.members() == (me,)
     two.close(leave=False, timeout_s=5.0)
     one.close(leave=True, timeout_s=5.0)
+
+
+@pytest.mark.parametrize(
+    ('option', 'named'),
+    [
+        ('max_pool_size=many', 'correct them'),
+        ('use_ssl=true', 'use_ssl needs ssl_cert'),
+        ('use_ssl=true&ssl_cert=/nowhere.pem', 'ssl_cert=/nowhere.pem, a'),
+    ],
+)
+def test_option_that_a_driver_refuses_is_no_missing_library(
+    option: str, named: str
+) -> None:
+    """The operator was told to install the library that was there."""
+    url = f'memcached://localhost?{option}'
+    with pytest.raises(errors.BackendRefused) as raised:
+        Membership(url, 'pool', C1, Boot('b1'), term_s=15.0)
+    assert named in str(raised.value)
+    assert 'install' not in str(raised.value)
