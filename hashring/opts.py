@@ -120,7 +120,8 @@ OPTS = [
         max=5.0,
         help="Seconds between two rounds of the agent's loop when no event "
         'wakes it. Lower: quicker reactions. Higher: less CPU. At most '
-        'adopt_step_s.',
+        'adopt_step_s, and less than four fifths of lease_term_s minus '
+        'lease_margin_s.',
     ),
 ]
 
@@ -201,6 +202,19 @@ def check_options(
             f'than loop_interval_s ({timing.loop_interval_s:g}): raise '
             'adopt_step_s.'
         )
+    # Workers get a new deadline with each round, and one may come a heartbeat
+    # late. If the former deadline had passed, their gates would shut.
+    most_s = (
+        timing.lease_term_s
+        - timing.lease_margin_s
+        - timing.heartbeat_interval_s
+    )
+    if timing.loop_interval_s >= most_s:
+        raise errors.ConfigError(
+            f'[coordination] loop_interval_s is {timing.loop_interval_s:g}, '
+            f'so that workers would hear of a renewed lease after its end: '
+            f'set it below {most_s:g}, or raise lease_term_s.'
+        )
     if 0 < timing.half_alive_s < HALF_ALIVE_MIN_S:
         raise errors.ConfigError(
             f'[coordination] half_alive_s is {timing.half_alive_s:g}: set it '
@@ -217,9 +231,11 @@ def _check_grace(
     room_s = service_down_time_s - report_interval_s - WORKER_START_S
     most_s = room_s - timing.lease_term_s
     if timing.restart_grace_s > most_s:
+        cure = f'set it to {most_s:g} or less'
+        if most_s < 0:  # No grace is short enough.
+            cure = f'set it to 0 and lower lease_term_s to {room_s:g} or less'
         raise errors.ConfigError(
             f'[coordination] restart_grace_s is {timing.restart_grace_s:g}, '
-            f'but Nova would call the service down before a take-over: set '
-            f'it to {max(most_s, 0):g} or less, or raise '
-            '[DEFAULT] service_down_time in nova.conf.'
+            f'but Nova would call the service down before a take-over: '
+            f'{cure}, or raise [DEFAULT] service_down_time in nova.conf.'
         )

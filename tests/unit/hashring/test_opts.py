@@ -30,6 +30,15 @@ def test_defaults_hold_together() -> None:
     [
         ({'lease_term_s': 6, 'lease_margin_s': 3.0}, 'lease_margin_s'),
         ({'adopt_step_s': 0.5, 'loop_interval_s': 1.0}, 'adopt_step_s'),
+        (
+            {
+                'lease_term_s': 6,
+                'lease_margin_s': 2.0,
+                'adopt_step_s': 5.0,
+                'loop_interval_s': 3.0,
+            },
+            'loop_interval_s is 3.* below 2.8',
+        ),
         ({'restart_grace_s': 31.0}, 'restart_grace_s'),
         ({'lease_term_s': 40}, 'restart_grace_s'),
     ],
@@ -41,6 +50,17 @@ def test_bad_relations_are_refused(values: dict[str, Any], part: str) -> None:
             conf(**values), service_down_time_s=60.0, report_interval_s=10.0
         )
     assert str(caught.value).startswith('[coordination] ')
+
+
+def test_cure_of_the_grace_is_one() -> None:
+    """With 0 it was refused as well, and the advice was "0 or less"."""
+    with pytest.raises(errors.ConfigError) as caught:
+        opts.check_options(
+            conf(restart_grace_s=0.0),
+            service_down_time_s=25.0,
+            report_interval_s=10.0,
+        )
+    assert 'lower lease_term_s to 10 or less' in str(caught.value)
 
 
 def test_report_interval_of_nova_has_its_default() -> None:
