@@ -151,6 +151,25 @@ def _check_files(arguments: Sequence[str]) -> None:
     for folder in named.config_dir:
         if not os.path.isdir(folder):
             raise errors.ConfigError(f'--config-dir {folder} is no folder')
+    found = cfg.find_config_dirs(project='nova', prog=PROG)
+    for folder in named.config_dir or found:
+        _check_folder(folder)
+
+
+def _check_folder(folder: str) -> None:
+    """Check that this user may see the files in a folder.
+
+    oslo.config finds none in one that is closed. Without the options of these
+    files the daemon would use the default backend, in which it is alone.
+    """
+    try:
+        os.listdir(folder)
+    except PermissionError as exc:
+        raise errors.ConfigError(
+            f'The configuration folder {folder} cannot be read: {exc.strerror}'
+        ) from exc
+    except OSError:
+        pass  # A default one that is no folder has no files.
 
 
 def _parse_names(arguments: Sequence[str]) -> argparse.Namespace:

@@ -2,6 +2,7 @@
 """The configuration files that are read without an option."""
 
 import pathlib
+import tempfile
 
 import pytest
 from oslo_config import cfg
@@ -36,6 +37,26 @@ def test_own_file_need_not_be_there(tmp_path: pathlib.Path) -> None:
     assert _read(own) == 'file:///var/lib/ironic-compute/coordination'
     own.write_text('[coordination]\nbackend_url = etcd3+http://etcd:2379\n')
     assert _read(own) == 'etcd3+http://etcd:2379'
+
+
+def test_closed_folder_of_options_is_named() -> None:
+    """Its files were ignored, and each daemon was alone in its backend."""
+    # Others may not enter the folders of pytest.
+    with tempfile.TemporaryDirectory() as parent:
+        closed = pathlib.Path(parent) / 'nova.conf.d'
+        closed.mkdir()
+        (closed / 'pool.conf').write_text('[coordination]\nlease_term_s = 9\n')
+        closed.chmod(0o000)
+        pathlib.Path(parent).chmod(0o755)
+        arguments = ['--config-dir', str(closed)]
+        with (
+            without_root(),
+            pytest.raises(errors.ConfigError) as raised,
+            config.translated_errors(arguments),
+        ):
+            cfg.ConfigOpts()(arguments, project='nova')
+        closed.chmod(0o700)
+    assert f'{closed} cannot be read: Permission denied' in str(raised.value)
 
 
 def test_value_that_refers_to_itself_is_named(tmp_path: pathlib.Path) -> None:
