@@ -10,8 +10,19 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hashring.backend import Backend, Server
+from hashring import errors
+from hashring.backend import OPTION, Backend, Server
 from hashring.group import LockToken
+
+# The files of TLS that tooz would ignore without TLS. Those of Redis would end
+# in an error; `hashring.backend` refuses them.
+_OF_ZOOKEEPER = ('ca', 'certfile', 'keyfile')
+_TLS_FILES: Mapping[str, Sequence[str]] = {
+    'etcd3+http': ('ca_cert', 'cert_cert', 'cert_key'),
+    'memcached': ('ca_cert', 'ssl_cert', 'ssl_key'),
+    'zookeeper': _OF_ZOOKEEPER,
+    'kazoo': _OF_ZOOKEEPER,
+}
 
 
 class Adapter:
@@ -22,11 +33,13 @@ class Adapter:
     `reconnect`, `new_lock`, `note_refused`, `token` and `note_released`.
 
     :param driver: tooz's driver, not yet started
+    :raises BackendRefused: the URL has files of TLS, and no TLS
     """
 
     def __init__(self, driver: Any, backend: Backend) -> None:
         self._driver = driver
         self._backend = backend
+        _check_tls(backend)
 
     @property
     def other_servers(self) -> Sequence[Server]:
@@ -88,3 +101,20 @@ class Adapter:
 
     def note_released(self, lock: Any) -> None:
         """Take note of a lock that was released."""
+
+
+def _check_tls(backend: Backend) -> None:
+    """Refuse certificates in a URL that sends all in the clear.
+
+    Its operator would take the connection for an encrypted one.
+    """
+    files = _TLS_FILES.get(backend.scheme, ())
+    unused = [name for name in files if backend.has(name)]
+    if not unused or backend.is_on('use_ssl'):
+        return
+    is_etcd = backend.scheme == 'etcd3+http'
+    cure = 'write etcd3+https://' if is_etcd else 'add use_ssl=true'
+    raise errors.BackendRefused(
+        f'{OPTION} sets {unused[0]}, but nothing would be encrypted: {cure}, '
+        f'or remove {unused[0]}.'
+    )

@@ -269,3 +269,22 @@ def test_option_that_a_driver_refuses_is_no_missing_library(
         Membership(url, 'pool', C1, Boot('b1'), term_s=15.0)
     assert named in str(raised.value)
     assert 'install' not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ('url', 'named'),
+    [
+        ('etcd3+http://h?ca_cert=FILE', 'ca_cert, .*: write etcd3.https://'),
+        ('zookeeper://h?ca=FILE', 'ca, .*: add use_ssl=true'),
+        ('memcached://h?use_ssl=no&ssl_cert=FILE', 'ssl_cert, .*use_ssl=true'),
+    ],
+)
+def test_certificate_without_tls_is_refused(
+    tmp_path: pathlib.Path, url: str, named: str
+) -> None:
+    """tooz ignored the file, and all was sent in the clear."""
+    file = tmp_path / 'ca.pem'
+    file.touch()
+    url = url.replace('FILE', str(file))
+    with pytest.raises(errors.BackendRefused, match=named):
+        Membership(url, 'pool', C1, Boot('b1'), term_s=15.0)
