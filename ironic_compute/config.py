@@ -8,13 +8,14 @@ or option. It loads no client of a service, because an agent has none.
 
 import argparse
 import contextlib
+import difflib
 import os
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from oslo_config import cfg
+from oslo_config import cfg, iniparser
 from oslo_log import log as logging
 
 import hashring.opts
@@ -97,6 +98,63 @@ def check_values(conf: Any) -> None:
     for package in (hashring, resource_tracker):
         _check_group(conf, package.opts.list_opts())
     _check_group(conf, opts.list_opts())
+
+
+def find_unknown(conf: Any) -> list[str]:
+    """Return a phrase about each option of our groups that does not exist.
+
+    oslo.config ignores it. With a misspelt backend_url a daemon would use the
+    default backend, in which it is alone.
+    """
+    declared = (hashring.opts, resource_tracker.opts, opts)
+    known = {
+        group: {name for option in options for name in _names(option)}
+        for module in declared
+        for group, options in module.list_opts()
+    }
+    found = dict.fromkeys(
+        (group.lower(), name)
+        for file in _read_files(conf)
+        for group, names in _parse(file).items()
+        for name in names
+    )
+    return [
+        f'[{group}] {name} ({_cure(name, group, known)})'
+        for group, name in found
+        if group in known and name not in known[group]
+    ]
+
+
+def _names(option: Any) -> set[str]:
+    former = {each.name for each in option.deprecated_opts}
+    return {option.name, option.dest, *former}
+
+
+def _cure(name: str, group: str, known: Mapping[str, set[str]]) -> str:
+    for other, names in known.items():
+        if name in names:
+            return f'it belongs to [{other}]'
+    near = difflib.get_close_matches(name, known[group], 1)
+    return f'write {near[0]}' if near else 'remove it'
+
+
+def _read_files(conf: Any) -> Iterator[pathlib.Path]:
+    """Yield the files that a configuration was read from."""
+    yield from map(pathlib.Path, conf.config_file)
+    for folder in conf.config_dir:
+        yield from sorted(pathlib.Path(folder).glob('*.conf'))
+
+
+def _parse(file: pathlib.Path) -> dict[str, Any]:
+    """Return the options of a file by group; none of a pipe, which was read.
+
+    The file was read before, and may be another one by now.
+    """
+    sections: dict[str, Any] = {}
+    if file.is_file():
+        with contextlib.suppress(OSError, ValueError, iniparser.ParseError):
+            cfg.ConfigParser(str(file), sections).parse()
+    return sections
 
 
 def set_up_logging(conf: Any, prog: str) -> None:

@@ -71,6 +71,12 @@ def configure(conf: Any, arguments: list[str]) -> None:
     _read(conf, arguments)
     config.check_values(conf)
     config.set_up_logging(conf, config.PROG)
+    if unknown := config.find_unknown(conf):
+        LOG.warning(
+            'nova.conf sets options that do not exist, so they have no '
+            'effect: %(options)s',
+            {'options': ', '.join(unknown)},
+        )
 
 
 def _read(conf: Any, arguments: list[str]) -> None:

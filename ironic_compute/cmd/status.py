@@ -102,7 +102,10 @@ class Checks(upgradecheck.UpgradeCommands):
             )
         except hashring.errors.ConfigError as exc:
             return _failure(exc)
-        return _success()
+        return _result(
+            upgradecheck.Code.WARNING,
+            (f'No such option: {one}' for one in config.find_unknown(CONF)),
+        )
 
     def _check_coordination(self) -> upgradecheck.Result:
         """Check the backend; warn if daemons of the pool have another term."""

@@ -75,3 +75,24 @@ def test_value_that_refers_to_itself_is_named(tmp_path: pathlib.Path) -> None:
         config.check_values(conf)
     assert '[ironic_compute] state_path in nova.conf' in str(raised.value)
     assert 'refers with $ to itself' in str(raised.value)
+
+
+def test_options_of_ours_that_do_not_exist_are_found(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Those of other groups may be of services that read the same file."""
+    file = tmp_path / 'nova.conf'
+    file.write_text(
+        '[DEFAULT]\nhots = c1\n[coordination]\nbackend_ulr = etcd3+http://h\n'
+        'lease_term_s = 9\nsettle_s = 3\n[Ironic_Compute]\nshoe_size = 44\n'
+    )
+    (tmp_path / 'b.conf').write_text('[coordination]\nlease-term-s = 9\n')
+    conf = cfg.ConfigOpts()
+    config.register_opts(conf)
+    conf(['--config-file', str(file), '--config-dir', str(tmp_path)])
+    assert config.find_unknown(conf) == [
+        '[coordination] backend_ulr (write backend_url)',
+        '[coordination] settle_s (it belongs to [ironic_compute])',
+        '[ironic_compute] shoe_size (remove it)',
+        '[coordination] lease-term-s (write lease_term_s)',
+    ]

@@ -64,6 +64,12 @@ def test_copy_of_an_option_is_as_nova_defines_it(
 
 def _configure(folder: pathlib.Path, text: str) -> tuple[str, set[str]]:
     """Return the host of an agent and the libraries that it has loaded."""
+    host, loaded, _ = _read(folder, text)
+    return host, loaded
+
+
+def _read(folder: pathlib.Path, text: str) -> tuple[str, set[str], str]:
+    """Return the same, and what the agent has logged."""
     file = folder / 'nova.conf'
     file.write_text(text.replace('FOLDER', str(folder)))
     done = subprocess.run(
@@ -73,7 +79,17 @@ def _configure(folder: pathlib.Path, text: str) -> tuple[str, set[str]]:
     )
     assert done.returncode == 0, done.stderr
     host, loaded = ast.literal_eval(done.stdout.splitlines()[-1])
-    return host, loaded
+    return host, loaded, done.stdout
+
+
+def test_agent_names_options_that_do_not_exist(
+    tmp_path: pathlib.Path,
+) -> None:
+    """With the default backend it was alone, and nothing said so."""
+    *_, logged = _read(tmp_path, '[coordination]\nbackend_ulr = x\n')
+    assert '[coordination] backend_ulr (write backend_url)' in logged
+    *_, logged = _read(tmp_path, '[coordination]\nlease_term_s = 15\n')
+    assert 'do not exist' not in logged
 
 
 def test_agent_loads_neither_nova_nor_its_libraries(
