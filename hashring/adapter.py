@@ -7,6 +7,7 @@ This one needs nothing beside tooz. `etcd`, `folder`, `memcached`, `redis` and
 """
 
 import contextlib
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,12 +34,13 @@ class Adapter:
     `reconnect`, `new_lock`, `note_refused`, `token` and `note_released`.
 
     :param driver: tooz's driver, not yet started
-    :raises BackendRefused: the URL has files of TLS, and no TLS
+    :raises BackendRefused: the URL has a part that tooz would ignore
     """
 
     def __init__(self, driver: Any, backend: Backend) -> None:
         self._driver = driver
         self._backend = backend
+        _check_path(backend)
         _check_tls(backend)
 
     @property
@@ -101,6 +103,29 @@ class Adapter:
 
     def note_released(self, lock: Any) -> None:
         """Take note of a lock that was released."""
+
+
+def _check_path(backend: Backend) -> None:
+    """Refuse a path behind the server, which may be meant to separate clouds.
+
+    Other programs take it for the database of Redis, or the root of their
+    entries in ZooKeeper; tooz ignores it. The daemons of two clouds would be
+    in one group.
+    """
+    parts = urllib.parse.urlsplit(backend.url)
+    path = parts.path.strip('/')
+    is_redis = backend.scheme == 'redis'
+    if not parts.hostname or not path or (is_redis and path == '0'):
+        return
+    cure = ''
+    if is_redis and path.isdecimal():
+        cure = f'write db={path} behind a ? instead, or '
+    elif is_redis or backend.scheme in ('zookeeper', 'kazoo'):
+        cure = f'write namespace={path} behind a ? instead, or '
+    raise errors.BackendRefused(
+        f'{OPTION} has /{path} behind the server, which would be ignored: '
+        f'{cure}remove it, in the same way on all machines.'
+    )
 
 
 def _check_tls(backend: Backend) -> None:
