@@ -140,7 +140,8 @@ class Server:
     port: int
 
     def __str__(self) -> str:
-        return f'{self.host}:{self.port}'
+        host = f'[{self.host}]' if ':' in self.host else self.host
+        return f'{host}:{self.port}'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

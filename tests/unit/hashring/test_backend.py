@@ -268,12 +268,14 @@ def test_backends_have_their_traits(url: str, traits: Traits) -> None:
 def test_further_servers_of_etcd_are_in_hosts() -> None:
     """Each server has a port, etcd's own by default; IPv6 has brackets."""
     url = 'etcd3+https://a:23790?hosts=b,[fd00::1]:4000&ca_cert=/ca.pem'
-    found = backend.parse(url, term_s=15.0).servers
-    assert found == (
+    found = backend.parse(url, term_s=15.0)
+    assert found.servers == (
         backend.Server('a', 23790),
         backend.Server('b', 2379),
         backend.Server('fd00::1', 4000),
     )
+    # As a message shows them, for another connection to be tried with it.
+    assert found.shown == 'etcd3+https://a:23790,b:2379,[fd00::1]:4000'
 
 
 def test_further_servers_of_zookeeper_are_in_hosts() -> None:
