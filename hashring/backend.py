@@ -31,6 +31,10 @@ _FILE = Traits(forgets=False, breaks=False, shared=False)
 
 # How several servers are written.
 _HOSTS = 'HOST:PORT?hosts=HOST:PORT,HOST:PORT'
+_HOSTS_CURE = (
+    f'write several servers of etcd or ZooKeeper as {_HOSTS}, and those of '
+    f'Redis as Sentinels'
+)
 _SENTINELS = (
     'redis://HOST:PORT?sentinel=NAME&sentinel_fallback=HOST:PORT, with one '
     'sentinel_fallback for each further Sentinel'
@@ -218,7 +222,7 @@ class Backend:
         It has all servers, although the URL names others in an option.
         """
         parts = urllib.parse.urlsplit(self.url)
-        place = parts.netloc.rpartition('@')[2]
+        place = parts.netloc.rpartition('@')[2].partition(',')[0]
         others = ''.join(f',{server}' for server in self.servers[1:])
         return f'{parts.scheme}://{place}{others}{parts.path}'
 
@@ -236,7 +240,8 @@ def parse(url: str, *, term_s: float) -> Backend:
         _ = parts.port
     except ValueError as exc:
         # With a password the text may have a part of it.
-        why = _URL_CURE if '@' in url else f'({exc}): {_CURE}'
+        cure = _HOSTS_CURE if ',' in url.partition('?')[0] else _CURE
+        why = _URL_CURE if '@' in url else f'({exc}): {cure}'
         raise errors.BackendRefused(f'{OPTION} is not a URL {why}.') from (
             None if '@' in url else exc
         )
@@ -404,7 +409,8 @@ def _servers(parts: urllib.parse.SplitResult) -> Sequence[Server]:
         names += _listed(options)
     elif parts.scheme in _OF_ZOOKEEPER:
         port, cure = 2181, f'{parts.scheme}://{_HOSTS}'
-        names += _listed(options)
+        # kazoo takes several from here, too, if only the last has a port.
+        names = [*parts.netloc.split(','), *_listed(options)]
     elif 'sentinel' in options:
         port, cure = None, _SENTINELS
         names += options.get('sentinel_fallback', [])
@@ -424,13 +430,14 @@ def _server(name: str, default_port: int | None, cure: str) -> Server:
         port = parts.port or default_port
     except ValueError:
         port = None
-    if not parts.hostname or port is None or parts.path:
+    host = parts.hostname
+    if not host or port is None or parts.path or ',' in host:
         shown = name.rpartition('@')[2]
         raise errors.BackendRefused(
             f'{OPTION} names the server "{shown}", which is not HOST:PORT: '
             f'write {cure}.'
         )
-    return Server(parts.hostname, port)
+    return Server(host, port)
 
 
 def _completed(query: str, options: Mapping[str, str], term_s: int) -> str:

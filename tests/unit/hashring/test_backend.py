@@ -284,6 +284,16 @@ def test_further_servers_of_zookeeper_are_in_hosts() -> None:
     assert found == (backend.Server('a', 1), backend.Server('b', 2181))
 
 
+def test_several_servers_before_the_options() -> None:
+    """The daemon looked for one with the name "a,b", or named no cure."""
+    found = backend.parse('zookeeper://a,b:1', term_s=15.0)
+    assert found.servers == (backend.Server('a', 2181), backend.Server('b', 1))
+    assert found.shown == 'zookeeper://a,b:1'
+    for url in ('etcd3+http://a,b:1', 'etcd3+http://a:1,b:1', 'redis://a:1,b'):
+        with pytest.raises(errors.BackendRefused, match=r'PORT\?hosts=HOST'):
+            backend.parse(url, term_s=15.0)
+
+
 def test_further_sentinels_have_options_of_their_own() -> None:
     """tooz knows no default port of a Sentinel."""
     url = 'redis://a:1?sentinel=m&sentinel_fallback=b:2&sentinel_fallback=c:3'
