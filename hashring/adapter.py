@@ -110,21 +110,22 @@ def _check_path(backend: Backend) -> None:
 
     Other programs take it for the database of Redis, or the root of their
     entries in ZooKeeper; tooz ignores it. The daemons of two clouds would be
-    in one group.
+    in one group. With the option that has the meant effect they are in another
+    group than before, so no daemon may run with the former URL.
     """
     parts = urllib.parse.urlsplit(backend.url)
     path = parts.path.strip('/')
     is_redis = backend.scheme == 'redis'
-    if not parts.hostname or not path or (is_redis and path == '0'):
+    has_meaning = is_redis or backend.scheme in ('zookeeper', 'kazoo')
+    is_default = is_redis and path == '0'
+    if not (parts.hostname and path and has_meaning) or is_default:
         return
-    cure = ''
-    if is_redis and path.isdecimal():
-        cure = f'write db={path} behind a ? instead, or '
-    elif is_redis or backend.scheme in ('zookeeper', 'kazoo'):
-        cure = f'write namespace={path} behind a ? instead, or '
+    is_database = is_redis and path.isdecimal()
+    option = f'{"db" if is_database else "namespace"}={path}'
     raise errors.BackendRefused(
-        f'{OPTION} has /{path} behind the server, which would be ignored: '
-        f'{cure}remove it, in the same way on all machines.'
+        f'{OPTION} has /{path} behind the server, which is ignored: remove '
+        f'it; or, while all daemons of the pool are stopped, write ?{option} '
+        f'in its place on all machines.'
     )
 
 
