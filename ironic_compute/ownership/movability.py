@@ -21,7 +21,8 @@ _MOVABLE = frozenset(
 )
 _P = ProvisionState
 # Ironic neither deploys nor removes a server in these states, nor does it
-# change the mode in which the server runs.
+# change the mode in which the server runs, until somebody asks it to. A node
+# whose service has failed, or that an operator holds, may stay so for days.
 _AT_REST = frozenset(
     {
         _P.ACTIVE,
@@ -29,6 +30,8 @@ _AT_REST = frozenset(
         _P.ERROR,
         _P.RESCUE,
         _P.RESCUEFAIL,
+        _P.SERVICEFAIL,
+        _P.SERVICEHOLD,
         _P.UNRESCUEFAIL,
     }
 )

@@ -402,7 +402,7 @@ def test_server_whose_node_was_not_taken_is_not_said_to_be_on_no_node(
 @pytest.mark.parametrize(
     ('fields', 'reason'),
     [
-        ({'provision_state': 'service failed'}, 'is service failed in Ironic'),
+        ({'provision_state': 'service wait'}, 'is service wait in Ironic'),
         ({'conductor_group': 'other'}, 'has left this pool'),
     ],
 )

@@ -128,6 +128,7 @@ REASONS = {
     'Ironic and Nova differ': _change_node(instance_uuid='s7'),
     'is deploying in Ironic': _change_node(provision_state='deploying'),
     'is clean wait in Ironic': _change_node(provision_state='clean wait'),
+    'is servicing in Ironic': _change_node(provision_state='servicing'),
     'is made up in Ironic': _change_node(provision_state='made up'),
     'has left this pool': _change_node(conductor_group='rack-2'),
     'c1 does not hold node': _give_row_away,
@@ -161,6 +162,16 @@ def test_move_is_refused_before_the_first_write(
     assert (desk.server.host, desk.holder) == before
     assert desk.one.held_nodes.rows().keys() == held_before
     assert not desk.told
+
+
+@pytest.mark.parametrize(
+    'state', ['deploy failed', 'rescue', 'service failed', 'service hold']
+)
+def test_node_that_waits_for_an_operator_moves(desk: Desk, state: str) -> None:
+    """A drain would else wait for the repair of the hardware."""
+    desk.change_node(provision_state=state)
+    assert desk.evictor.evict(desk.node, C2) == S1
+    assert (desk.server.host, desk.holder) == (C2, C2)
 
 
 @pytest.mark.parametrize(
