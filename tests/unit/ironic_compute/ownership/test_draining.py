@@ -594,6 +594,24 @@ def test_limit_holds_for_a_minute(desk: Drained) -> None:
     assert len(desk.moved()) == 3
 
 
+def test_servers_are_not_read_while_the_limit_is_reached(
+    desk: Drained,
+) -> None:
+    """A drain of a thousand servers would read all of them all the time."""
+    desk.add_servers(2)
+    desk.order(limit=2)
+    desk.draining.run_round()
+    rows: Any = desk.one.rows
+    read, counts = rows.read_servers, []
+    rows.read_servers = lambda some: counts.append(1) or read(some)
+    desk.cloud.clock.advance(30.0)
+    desk.draining.run_round()
+    assert not counts
+    desk.cloud.clock.advance(31.0)
+    desk.draining.run_round()
+    assert counts
+
+
 def test_drain_ends_when_the_host_is_enabled(desk: Drained) -> None:
     """Also in the middle of a round."""
     desk.add_servers(2)
