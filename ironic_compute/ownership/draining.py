@@ -53,7 +53,7 @@ class Draining:
 
     :param retirement: ends the host, if it is to be retired
     :param services_changed: has the Service records read again soon
-    :param why_not_pushed: returns why no free node is pushed at present
+    :param why_not_pushed: returns why a free node is not pushed at present
     """
 
     _held_nodes: HeldNodes
@@ -66,7 +66,7 @@ class Draining:
     _retirement: Retirement
     _settle_s: float
     _services_changed: Callable[[], None]
-    _why_not_pushed: Callable[[], str | None] = lambda: None
+    _why_not_pushed: Callable[[NodeId], str | None] = lambda node: None
 
     def __attrs_post_init__(self) -> None:
         self._planner = MovePlanner(

@@ -42,13 +42,13 @@ class PlannedMove:
 class MovePlanner:
     """Plans the moves of one host's nodes; any thread may call.
 
-    :param why_not_pushed: returns why no free node is moved at present
+    :param why_not_pushed: returns why a free node is not moved at present
     """
 
     _held_nodes: HeldNodes
     _compute_nodes: ComputeNodes
     _evictor: Evictor
-    _why_not_pushed: Callable[[], str | None] = lambda: None
+    _why_not_pushed: Callable[[NodeId], str | None] = lambda node: None
 
     def plan_moves(self, ring: Ring, terms: Terms) -> list[PlannedMove]:
         """Return a move of each held node that another host should hold.
@@ -133,7 +133,7 @@ class MovePlanner:
 
     def _why_free_stays(self, node: NodeId) -> str | None:
         if self._held_nodes.is_pushable(node):
-            return self._why_not_pushed()
+            return self._why_not_pushed(node)
         return self._why_gone(node) or f'Node {node} is being built on'
 
     def _why_gone(self, node: NodeId) -> str | None:

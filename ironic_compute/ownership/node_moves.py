@@ -294,11 +294,11 @@ def make_node_moves(
     find_asker: FindAsker,
     settle_s: float,
     clock: Clock,
-    why_not_pushed: Callable[[], str | None] = lambda: None,
+    why_not_pushed: Callable[[NodeId], str | None] = lambda node: None,
 ) -> NodeMoves:
     """Make what carries out an operator's requests about single nodes.
 
-    :param why_not_pushed: returns why no free node is pushed at present
+    :param why_not_pushed: returns why a free node is not pushed at present
     """
     return NodeMoves(
         held_nodes,

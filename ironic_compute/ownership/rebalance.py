@@ -297,6 +297,18 @@ class Rebalancer:
         """
         return self._targets
 
+    def why_not_pushed(self, node: NodeId) -> str | None:
+        """Return why a free node was not pushed in the last rounds, or None.
+
+        Any thread may call; it does not block.
+        """
+        if node not in self._with_server:
+            return self._foreign.why_not_pushed()
+        return (
+            f'Nova has a server on node {node}, and Ironic has none there; '
+            f'the node stays until that server is deleted or is there again'
+        )
+
     def _log_pushes(
         self, given: list[NodeId], moves: Mapping[NodeId, Host]
     ) -> None:

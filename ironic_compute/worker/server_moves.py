@@ -75,7 +75,7 @@ class ServerMoves:
             self.departures.find_asker,
             CONF.ironic_compute.settle_s,
             components.clock,
-            components.foreign.why_not_pushed,
+            components.rebalancer.why_not_pushed,
         )
         self.endpoints = (
             peer_endpoints.MovesEndpoint(moves, self.draining),
@@ -128,7 +128,7 @@ class ServerMoves:
             retirement,
             CONF.ironic_compute.settle_s,
             components.read_services_soon,
-            components.foreign.why_not_pushed,
+            components.rebalancer.why_not_pushed,
         )
 
     def start(self) -> None:

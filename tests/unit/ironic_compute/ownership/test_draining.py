@@ -79,7 +79,7 @@ class Drained(Desk):
             retirement,
             settle_s=5.0,
             services_changed=lambda: self.changes.append('read again'),
-            why_not_pushed=self.one.foreign.why_not_pushed,
+            why_not_pushed=self.one.rebalancer.why_not_pushed,
         )
 
     def order_without_answer(self) -> None:
@@ -592,6 +592,18 @@ def test_limit_holds_for_a_minute(desk: Drained) -> None:
     desk.cloud.clock.advance(31.0)
     desk.draining.run_round()
     assert len(desk.moved()) == 3
+
+
+def test_node_that_lost_its_server_in_ironic_alone_is_said_to_stay(
+    desk: Drained,
+) -> None:
+    """Somebody undeployed the node in Ironic, which still needs its host."""
+    desk.change_node(instance_uuid=None, provision_state='available')
+    desk.one.audit()
+    desk.order()
+    desk.one.rebalancer.run_round()
+    plan = {move.node: move.why_not for move in desk.draining.plan()}
+    assert f'Nova has a server on node {desk.node}' in (plan[desk.node] or '')
 
 
 def test_servers_are_not_read_while_the_limit_is_reached(

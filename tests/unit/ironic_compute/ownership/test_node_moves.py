@@ -44,7 +44,7 @@ class MovesDesk(Desk):
             lambda node, host: self.askers.get((node, host)),
             SETTLE_S,
             self.cloud.clock,
-            self.one.foreign.why_not_pushed,
+            self.one.rebalancer.why_not_pushed,
         )
 
     def move(
