@@ -110,6 +110,8 @@ class NewNodes:
             self._pace.confirm_s,
         )
         self._legacy_nodes: frozenset[NodeId] | None = None
+        # The hosts of the pool that had a Service record in the last pass.
+        self._live_hosts: frozenset[Host] = frozenset()
 
     def reset_from_list(self, nodes: Mapping[NodeId, NodeFacts]) -> None:
         """Make the rows of all listed nodes due for the next pass.
@@ -168,6 +170,7 @@ class NewNodes:
         if due:
             self._place_all(due)
             self._foreign.send_requests()
+        self._notice_lost_host()
         self._read_untaken()
         self._confirmation.confirm_due_rows()
 
@@ -193,6 +196,18 @@ class NewNodes:
                 self._confirmation.confirm_due_rows()
         finally:
             self._unheld.put_back({node: due[node] for node in left})
+
+    def _notice_lost_host(self) -> None:
+        """Have the rows of other hosts' nodes read if a host has gone.
+
+        Nova deletes the rows of a host together with its Service, and no
+        message says so. Its nodes would be without a holder until an audit.
+        """
+        find = self._services.find_record
+        live = frozenset(host for host in self._pool.known if find(host))
+        if self._live_hosts - live:
+            self._unheld.recheck_of_pool()
+        self._live_hosts = live
 
     def _read_untaken(self) -> None:
         """Have each told node read that no other host of the pool holds.

@@ -217,6 +217,11 @@ class UnheldNodes:
             unread, self._unread = self._unread, set()
             return unread
 
+    def recheck_of_pool(self) -> None:
+        """Make the rows of all nodes of the pool's other hosts due."""
+        with self._lock:
+            self._unread |= self._of_pool
+
     def put_back_unread(self, nodes: Set[NodeId]) -> None:
         """Make the rows of these nodes due again."""
         with self._lock:

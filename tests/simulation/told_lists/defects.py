@@ -176,7 +176,7 @@ SEEDS: dict[str, int] = {
     'absence taken for a 404': 3,
     'deleted nodes not looked for': 4,
     'two lists at once make two 404s': 1,
-    'listed nodes forgotten': 0,
+    'listed nodes forgotten': 1,
     'former holder believed': 0,
     'holder without a Service believed': 0,
     'told list before an own one': 0,

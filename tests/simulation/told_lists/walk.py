@@ -195,6 +195,18 @@ class Walk:
             self._world.change_unseen()
             self._world.restore_rows()
             self._dismantle()
+            self._lose_rows()
+
+    def _lose_rows(self) -> None:
+        """Have somebody delete the record of one node of each host.
+
+        Of that no worker is told, and no host has gone.
+        """
+        cloud = self._world.cloud
+        live = (row for row in cloud.nova.rows.values() if not row.deleted)
+        for row in {row.host: row for row in live}.values():
+            row.deleted = True
+            cloud.providers.pop(row.node, None)
 
     def _place_nodes(self) -> None:
         """Let a second pass, with a round and single reads of all workers."""

@@ -40,6 +40,32 @@ def test_new_node_costs_one_write_and_no_read(
     assert counted.counts['read'] < _NODES_COUNT / 10
 
 
+def test_nodes_of_a_deleted_service_are_taken_before_the_next_audit(
+    cloud: Cloud,
+) -> None:
+    """Nova deletes their rows with it, and no message says so."""
+    one, two = cloud.hosts[C1], cloud.add('c2')
+    cloud.show('c1', 'c2')
+    cloud.settle()
+    lost = two.held_nodes.rows().keys()
+    counted = Counted(one)
+    cloud.rounds(one, 3)
+    assert lost
+    assert counted.counts['read'] == 0
+    del cloud.nova.services[C2]
+    for node in lost:
+        cloud.nova.rows[node].deleted = True
+    del cloud.hosts[C2]
+    one.services.read_records()
+    cloud.show('c1')
+    cloud.rounds(one, 2)
+    # More than a hundred: one list costs Ironic less than as many reads.
+    assert one.audits_requested == 1
+    one.audit()
+    cloud.rounds(one, 5)
+    assert one.held_nodes.rows().keys() == cloud.nodes.keys()
+
+
 def test_first_rows_are_confirmed_while_others_are_created(
     cloud: Cloud,
 ) -> None:

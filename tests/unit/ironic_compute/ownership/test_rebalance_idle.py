@@ -79,7 +79,8 @@ class OpenGate:
 @pytest.fixture
 def pool():
     """Return a settled pool of two hosts."""
-    made = types.SimpleNamespace(ring=CountingRing([HERE, THERE]))
+    ring = CountingRing([HERE, THERE])
+    made = types.SimpleNamespace(ring=ring, known=(HERE,))
     made.ring_status = lambda: RingStatus(made.ring, 100.0, 100.0)
     return made
 
@@ -89,7 +90,7 @@ def rebalancer(pool):
     """Return the rebalancer of a host that holds all fifty nodes."""
     pace = Pace(settle_s=0, confirm_s=0, push_budget=100)
     held_nodes, writers = OccupiedNodes(), RowWriters(1)
-    services = types.SimpleNamespace(is_read=True)
+    services = types.SimpleNamespace(is_read=True, find_record=str)
     foreign = types.SimpleNamespace(is_stock_compute_up=lambda: False)
     new_nodes = NewNodes(
         UnheldNodes(),
