@@ -240,6 +240,19 @@ class ControlApp(app.App):
         except errors.ConfigError as exc:
             raise SystemExit(exit_codes.print_config_error(exc)) from exc
 
+    def interact(self) -> None:
+        """Run the commands that are typed, if the shell has named none.
+
+        cmd2 takes the words after the name of this program for commands. Here
+        they are options, which have been read: "ironic-computectl
+        --config-file FILE" said that --config-file is no command.
+        """
+        words, sys.argv = sys.argv, sys.argv[:1]
+        try:
+            super().interact()
+        finally:
+            sys.argv = words
+
     def clean_up(
         self, cmd: Any, result: int, err: BaseException | None
     ) -> None:

@@ -104,6 +104,26 @@ def test_a_pool_without_daemons(tmp_path: pathlib.Path, command: str) -> None:
     assert done.stderr.count('\n') == 1
 
 
+def test_options_without_a_command_are_no_commands(
+    tmp_path: pathlib.Path,
+) -> None:
+    """What cmd2 took for commands was said to be none."""
+    file = tmp_path / 'nova.conf'
+    file.write_text(f'[coordination]\nbackend_url = file://{tmp_path}\n')
+    program = [sys.executable, '-W', 'ignore', '-m', 'ironic_compute.cmd.ctl']
+    done = subprocess.run(
+        [*program, '--config-file', str(file)],
+        input='host list\n',
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120.0,
+    )
+    assert f'file://{tmp_path} there are daemons of: no pool' in done.stderr
+    assert 'is not a' not in done.stdout + done.stderr
+    assert done.stderr.count('\n') == 1
+
+
 def test_a_backend_that_is_away(tmp_path: pathlib.Path) -> None:
     """Redis is tried for a minute by its driver, but not by the command."""
     with socket.socket() as closed:
