@@ -110,6 +110,14 @@ def test_each_alert_fires_in_a_case() -> None:
         assert short in text
 
 
+@pytest.mark.parametrize('name', ['HostNotInRing', 'RingDisagreement'])
+def test_an_alert_about_the_ring_is_of_daemons_that_serve(name: str) -> None:
+    """No worker of another daemon reads the Services that make the ring."""
+    (rule,) = (r for r in _rules() if r['alert'] == f'IronicCompute{name}')
+    guard = 'and ironic_compute_agent_hosts_served_here > 0'
+    assert guard in rule['expr']
+
+
 @needs_promtool
 def test_promtool_accepts_the_rules_and_their_cases() -> None:
     """Made-up series: quiet while all is well, and loud after each fault."""
