@@ -38,6 +38,7 @@ from ironic_compute.cmd.nova_access import (
     translated_conductor,
     use_nova_conductor,
 )
+from ironic_compute.feed.notifications import queue_name
 from ironic_compute.gate import NeverOpen
 from ironic_compute.ironic_api.client import make_client
 from resource_tracker.node import NodeId
@@ -48,6 +49,14 @@ COLUMNS = ('Step', 'Host', 'Where', 'Do', 'Why', 'Then', 'To undo')
 
 # A host is asked twice as often as two consumers of its queue need.
 _QUESTIONS_COUNT = 4
+
+# The queues are not looked at, and with the last nova-compute the step that
+# deletes them has left the plan. Undeleted they grow without end.
+_QUEUES = (
+    f'If "rabbitmqctl list_queues name" still has names that begin with '
+    f'{queue_name("")}, delete these queues: Ironic fills them, and nobody '
+    f'reads them'
+)
 
 
 def host_names(text: str) -> frozenset[Host]:
@@ -79,15 +88,25 @@ def rows(
 
 
 def notes(
-    plan: Plan, wanted: frozenset[Host], found: Found, *, is_folder: bool
+    plan: Plan,
+    wanted: frozenset[Host],
+    found: Found,
+    *,
+    is_folder: bool,
+    is_back: bool = False,
 ) -> Iterator[str]:
     """Yield what an operator should know besides the steps.
 
     :param is_folder: the coordination backend is a folder of one machine
+    :param is_back: the steps are those of the way back
     """
     hosts = wanted or frozenset(found.hosts)
     if not plan:
         yield f'Nothing is left to do in the pool ({found.pool})'
+        if is_back:
+            yield _QUEUES
+    elif is_back:
+        return
     elif len(hosts) == 1:
         yield (
             'One daemon alone has no other that serves its host when it is '
@@ -148,8 +167,9 @@ class MigratePlan(ExplainedCommand, lister.Lister):
             found = _read(wanted)
         is_back = parsed_args.back
         plan = (plan_way_back if is_back else plan_pool)(found, wanted)
-        if not (plan and is_back):
-            self._note(notes(plan, wanted, found, is_folder=_is_folder()))
+        self._note(
+            notes(plan, wanted, found, is_folder=_is_folder(), is_back=is_back)
+        )
         chosen = parsed_args.tool
         tool = Tool[chosen.upper()] if chosen else guess_tool(found.hosts)
         container = kolla_container(os.environ)

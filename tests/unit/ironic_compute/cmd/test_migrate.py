@@ -2,12 +2,18 @@
 """The table of the command that plans a migration, and what it notes."""
 
 import argparse
+import dataclasses
 
 import pytest
 
 from hashring.ring import Host
 from ironic_compute.cmd import migrate
-from ironic_compute.cmd.migration_plan import Found, HostState, ServedBy
+from ironic_compute.cmd.migration_plan import (
+    Found,
+    HostState,
+    ServedBy,
+    plan_way_back,
+)
 from ironic_compute.cmd.migration_plan import plan_pool as plan
 from ironic_compute.cmd.migration_words import Tool
 
@@ -60,6 +66,29 @@ def test_end_is_said() -> None:
     assert _notes(Found('a pool', {A: ours})) == [
         'Nothing is left to do in the pool (a pool)'
     ]
+
+
+def test_end_of_the_way_back_names_the_queues() -> None:
+    """Their step is gone with the last nova-compute, done or not."""
+    state = dataclasses.replace(STOCK, nodes_count=1)
+    found = Found('a pool', {A: state})
+    assert not plan_way_back(found)
+    said = list(
+        migrate.notes((), frozenset(), found, is_folder=False, is_back=True)
+    )
+    assert said[0] == 'Nothing is left to do in the pool (a pool)'
+    assert 'begin with ironic-compute-, delete' in said[1]
+
+
+def test_steps_of_the_way_back_are_not_noted() -> None:
+    """One nova-compute is enough, whatever the backend is."""
+    found, steps = ONE, plan(ONE)
+    for is_folder in (True, False):
+        assert not list(
+            migrate.notes(
+                steps, frozenset(), found, is_folder=is_folder, is_back=True
+            )
+        )
 
 
 @pytest.mark.parametrize('text', ['c1,c2', 'c1, c2', ' c2,c1'])
