@@ -18,6 +18,7 @@ import hashring.errors
 from hashring.ring import Host
 from ironic_compute import config, errors, instructions
 from ironic_compute.agent import exit_codes
+from ironic_compute.cmd import nova_hosts
 from ironic_compute.cmd.drain import HostDrain, HostRetire, HostUndrain
 from ironic_compute.cmd.fsck import Fsck
 from ironic_compute.cmd.history import History
@@ -40,6 +41,7 @@ from ironic_compute.cmd.nova_access import (
     try_soon,
     use_nova_conductor,
 )
+from ironic_compute.cmd.nova_hosts import NovaHost
 from ironic_compute.cmd.pool_views import PoolDoctor, PoolList, PoolShow
 from ironic_compute.cmd.rebalance import PoolRebalanceCommand
 from ironic_compute.cmd.ring_views import RingShow
@@ -84,6 +86,7 @@ class NodeExplain(NodeArgument, lister.Lister):
                 holder=None if row is None else Host(row.host),
                 is_holder_read=True,
                 row_uuid=None if row is None else row.uuid,
+                nova=None if row is None else read_host_soon(row.host),
             )
         findings = [*explain(evidence), *explain_pin(pin_of(row))]
         return COLUMNS, [
@@ -149,6 +152,18 @@ def read_row_soon(node: NodeId) -> Any | NovaRefused | None:
         return read_row(node)
 
     return try_soon(read, _NOVA_TIMEOUT_S)
+
+
+def read_host_soon(name: str | None) -> NovaHost | None:
+    """Read what Nova has of a host; None if it cannot be read now.
+
+    `read_row_soon` must have had an answer before.
+    """
+    if not name:
+        return None
+    host = Host(name)
+    found = try_soon(lambda: nova_hosts.read_hosts([host]), _NOVA_TIMEOUT_S)
+    return None if isinstance(found, NovaRefused) else found[host]
 
 
 def collect(node: str, client: IronicClient, placement: Placement) -> Evidence:

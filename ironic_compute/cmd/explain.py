@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from hashring.ring import Host
 from ironic_compute import catalogue
 from ironic_compute.catalogue import Check
+from ironic_compute.cmd.nova_hosts import NovaHost
 from ironic_compute.fsck import (
     findings,
     leftover_checks,
@@ -73,6 +74,7 @@ class Evidence:
     :param is_holder_read: False: nova-conductor did not answer
     :param row_uuid: the uuid of the record in Nova, which the provider should
         have, too
+    :param nova: what Nova has of that host; None: it was not read
     """
 
     facts: NodeFacts
@@ -82,6 +84,7 @@ class Evidence:
     holder: Host | None = None
     is_holder_read: bool = False
     row_uuid: str | None = None
+    nova: NovaHost | None = None
 
 
 def explain(evidence: Evidence) -> tuple[Finding, ...]:
@@ -210,7 +213,40 @@ def _obstacles(evidence: Evidence) -> Iterator[Finding]:
     reason = why_not_schedulable(facts, Situation())
     if reason is not None and not _is_class_missed(facts):
         yield Finding(f'Ironic: {reason}', _remedy(facts))
+    yield from _of_host(evidence)
     yield from _of_placement(evidence)
+
+
+def _of_host(evidence: Evidence) -> Iterator[Finding]:
+    """Yield why nova-scheduler sends no build to the host of the node.
+
+    Placement offers the node all the same, so nothing else would tell it.
+    """
+    host, nova = evidence.holder, evidence.nova
+    if host is None or nova is None:
+        return
+    if not nova.exists:
+        check = catalogue.ROW_ON_UNKNOWN_HOST
+        yield Finding(
+            f'Nova has no Service record of host {host}, which holds the node',
+            check.cure,
+            check,
+        )
+        return
+    if nova.is_mapped is False:
+        check = catalogue.HOST_NOT_MAPPED
+        yield Finding(
+            f'Nova has mapped host {host}, which holds the node, to no cell',
+            check.cure,
+            check,
+        )
+    if not nova.is_up:
+        yield Finding(
+            f'Nova: host {host}, which holds the node, is down',
+            f'ironic-computectl host show {host}; if somebody has declared it '
+            f'to be down: openstack compute service set --up {host} '
+            f'nova-compute',
+        )
 
 
 def _is_class_missed(facts: NodeFacts) -> bool:

@@ -10,6 +10,7 @@ from ironic_compute import catalogue
 from ironic_compute.cmd.ctl import collect
 from ironic_compute.cmd.explain import explain, explain_pin
 from ironic_compute.cmd.nova_access import NovaRefused
+from ironic_compute.cmd.nova_hosts import NovaHost
 from ironic_compute.nodes.pins import Pin
 from resource_tracker.claims import Claim
 from resource_tracker.provider import Situation, wanted_provider
@@ -116,6 +117,53 @@ def test_new_node_is_named():
     cloud = Cloud()
     cloud.report(confirmed=False)
     assert cloud.names() == ['usable-but-not-offered']
+
+
+@pytest.mark.parametrize(
+    ('nova', 'texts', 'remedy'),
+    [
+        (
+            NovaHost(exists=False),
+            ['Nova has no Service record of host c1, which holds the node'],
+            'host list',
+        ),
+        (
+            NovaHost(exists=True, is_up=True, is_mapped=False),
+            ['Nova has mapped host c1, which holds the node, to no cell'],
+            'discover_hosts',
+        ),
+        (
+            NovaHost(exists=True, is_up=False, is_mapped=True),
+            ['Nova: host c1, which holds the node, is down'],
+            'set --up c1 nova-compute',
+        ),
+    ],
+)
+def test_host_that_gets_no_builds_is_named(cloud, nova, texts, remedy):
+    """The node was said to be offered, and no build came to it."""
+    evidence = dataclasses.replace(
+        collect(NODE, cloud.ironic, cloud.placement),
+        holder=Host('c1'),
+        is_holder_read=True,
+        row_uuid=NODE,
+        nova=nova,
+    )
+    found = explain(evidence)
+    assert [each.text for each in found] == texts
+    assert remedy in found[0].remedy
+
+
+def test_host_that_gets_builds_is_no_obstacle(cloud):
+    """Also if nova-conductor cannot read whether it is mapped."""
+    evidence = dataclasses.replace(
+        collect(NODE, cloud.ironic, cloud.placement),
+        holder=Host('c1'),
+        is_holder_read=True,
+        row_uuid=NODE,
+        nova=NovaHost(exists=True, is_up=True, is_mapped=None),
+    )
+    (only,) = explain(evidence)
+    assert 'is offered to' in only.text
 
 
 def test_disabled_host_is_named(cloud):
