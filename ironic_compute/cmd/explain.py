@@ -47,6 +47,9 @@ _CHECKS = (
     provider_checks.check_traits,
     leftover_checks.check_states,
 )
+# Ironic's last_error may have the whole output of a program, of many lines,
+# which would make the table as wide. The command beside it shows all.
+_ERROR_MAX = 300
 # They say nothing that another finding about the node does not say.
 _COVERED = frozenset({catalogue.NOT_RESERVED})
 
@@ -268,8 +271,11 @@ def _remedy(facts: NodeFacts) -> str:
         return f'openstack baremetal node unset --retired {node}'
     if facts.instance_uuid is not None:
         return f'openstack server show {facts.instance_uuid}'
-    error = f' (last error: {facts.last_error})' if facts.last_error else ''
-    return f'openstack baremetal node show {node}{error}'
+    error = ' '.join((facts.last_error or '').split())
+    if len(error) > _ERROR_MAX:
+        error = f'{error[:_ERROR_MAX]}…'
+    last = f' (last error: {error})' if error else ''
+    return f'openstack baremetal node show {node}{last}'
 
 
 def _of_placement(evidence: Evidence) -> Iterator[Finding]:

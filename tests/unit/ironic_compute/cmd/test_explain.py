@@ -92,6 +92,18 @@ def test_obstacle_in_ironic_is_named(cloud, fields, words):
     assert 'offered to' not in cloud.text()
 
 
+def test_long_last_error_is_cut(cloud):
+    """The output of a program, of many lines, made the table as wide."""
+    error = 'Deploy step failed:\n  stderr: ' + 'no such disk\n' * 2000
+    cloud.ironic.change(NODE, provision_state='clean failed', last_error=error)
+    cloud.report()
+    (found,) = cloud.findings()
+    assert 'Deploy step failed: stderr: no such disk no' in found.remedy
+    assert '\n' not in found.remedy
+    assert len(found.remedy) < 500
+    assert found.remedy.endswith('…)')
+
+
 def test_node_that_nobody_reported_is_named():
     """The check of fsck is named, with its cure."""
     cloud = Cloud()
