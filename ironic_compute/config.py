@@ -73,9 +73,8 @@ def translated_errors(arguments: Sequence[str]) -> Iterator[None]:
     """
     _check_files(arguments)
     try:
-        yield
-    except cfg.ConfigFileValueError as exc:
-        raise errors.ConfigError(_describe_value(exc)) from exc
+        with translated_values():
+            yield
     except cfg.Error as exc:
         raise errors.ConfigError(str(exc)) from exc
     except UnicodeDecodeError as exc:
@@ -85,6 +84,21 @@ def translated_errors(arguments: Sequence[str]) -> Iterator[None]:
         raise errors.ConfigError(
             f'A configuration file cannot be read: {exc}'
         ) from exc
+
+
+@contextlib.contextmanager
+def translated_values() -> Iterator[None]:
+    """Translate the error about a value that is not valid.
+
+    oslo.config checks a value when it is read, and :func:`check_values` checks
+    our own options only: one of Nova is found wrong at any later moment.
+
+    :raises errors.ConfigError: the message has the option and the file
+    """
+    try:
+        yield
+    except cfg.ConfigFileValueError as exc:
+        raise errors.ConfigError(_describe_value(exc)) from exc
 
 
 def check_values(conf: Any) -> None:

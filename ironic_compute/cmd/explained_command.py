@@ -10,6 +10,8 @@ from typing import Any
 
 from cliff import command
 
+from ironic_compute import config
+
 
 class ExplainedCommand(command.Command):
     """A command that is explained by the docstring of its class.
@@ -23,6 +25,16 @@ class ExplainedCommand(command.Command):
         parser = super().get_parser(prog_name)
         parser.formatter_class = _keeping_paragraphs(parser.formatter_class)
         return parser
+
+    def run(self, parsed_args: Any) -> int:
+        """Run the command; return the exit status.
+
+        :raises errors.ConfigError: an option of Nova has a value that is not
+            valid; oslo.config names an object of its own beside the file
+        """
+        with config.translated_values():
+            status: int = super().run(parsed_args)
+        return status
 
 
 def given_name(text: str) -> str:

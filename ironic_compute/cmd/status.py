@@ -85,13 +85,17 @@ class Checks(upgradecheck.UpgradeCommands):
             return exc
 
     def check(self) -> upgradecheck.Code:
-        """Run all checks, if each of our options has a value that is valid."""
+        """Run all checks, if each option has a value that is valid.
+
+        One of Nova is read by a check, whose error would be a traceback.
+        """
         try:
             config.check_values(CONF)
+            with config.translated_values():
+                return super().check()
         except errors.ConfigError as exc:
             exit_codes.print_config_error(exc)
             return upgradecheck.Code.FAILURE
-        return super().check()
 
     def _check_options(self) -> upgradecheck.Result:
         try:

@@ -104,6 +104,40 @@ def test_a_pool_without_daemons(tmp_path: pathlib.Path, command: str) -> None:
     assert done.stderr.count('\n') == 1
 
 
+@pytest.mark.parametrize(
+    ('command', 'status'),
+    [
+        ('ctl host list', 78),
+        ('ctl pool list', 78),
+        ('status upgrade check', 2),
+    ],
+)
+def test_option_of_nova_with_a_wrong_value(
+    tmp_path: pathlib.Path, command: str, status: int
+) -> None:
+    """It is found when it is read: with a traceback and status 255, or 1."""
+    module, *arguments = command.split()
+    file = tmp_path / 'nova.conf'
+    file.write_text(
+        '[ironic]\nshard = a b\n'
+        f'[coordination]\nbackend_url = file://{tmp_path}\n'
+    )
+    program = [sys.executable, '-W', 'ignore', '-m']
+    done = subprocess.run(
+        [
+            *(*program, f'ironic_compute.cmd.{module}'),
+            *('--config-file', str(file), *arguments),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120.0,
+    )
+    assert done.returncode == status
+    assert f'Option shard in {file} is not valid' in done.stderr
+    assert done.stderr.count('\n') == 1
+
+
 def test_options_without_a_command_are_no_commands(
     tmp_path: pathlib.Path,
 ) -> None:
