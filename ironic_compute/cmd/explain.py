@@ -273,7 +273,7 @@ def _remedy(facts: NodeFacts) -> str:
         return f'openstack server show {facts.instance_uuid}'
     error = ' '.join((facts.last_error or '').split())
     if len(error) > _ERROR_MAX:
-        error = f'{error[:_ERROR_MAX]}…'
+        error = f'{error[:_ERROR_MAX]} ...'
     last = f' (last error: {error})' if error else ''
     return f'openstack baremetal node show {node}{last}'
 
