@@ -7,7 +7,6 @@ loser of a node anew.
 
 import contextlib
 import copy
-import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,9 +32,8 @@ from tests.simulation.nova import (
 from tests.simulation.wire import SentRequest, Wire
 
 _ALTERNATES_COUNT = 2
-_SPEC = types.SimpleNamespace(
-    requested_resources=[], obj_clone=lambda: types.SimpleNamespace()
-)
+objects.register_all()
+_SPEC = objects.RequestSpec(requested_resources=[])
 
 
 def request_of(message: Message) -> dict[str, Any]:
