@@ -137,12 +137,17 @@ def why_not_schedulable(facts: NodeFacts, situation: Situation) -> str | None:
     """Return why a node cannot take a build now, as a phrase; None: it can.
 
     The node's owner and lessee have no influence. Nor has a disabled Service,
-    because a trait keeps builds off its nodes.
+    because a trait keeps builds off its nodes. A part of a machine, such as a
+    smart NIC, may be held still if an older release has made its record.
     """
     reasons = (
         (not facts.resource_class, 'its resource_class is not set in Ironic'),
         (facts.maintenance, 'it is in maintenance'),
         (facts.retired, 'it is retired'),
+        (
+            facts.parent_node is not None,
+            f'it is a part of machine {facts.parent_node}',
+        ),
         (
             facts.instance_uuid is not None,
             f'it has instance {facts.instance_uuid}',

@@ -214,7 +214,8 @@ def _obstacles(evidence: Evidence) -> Iterator[Finding]:
             'holds it gives it to a daemon with these values, if one is up',
         )
     reason = why_not_schedulable(facts, Situation())
-    if reason is not None and not _is_class_missed(facts):
+    is_named = facts.parent_node is not None or _is_class_missed(facts)
+    if reason is not None and not is_named:
         yield Finding(f'Ironic: {reason}', _remedy(facts))
     yield from _of_host(evidence)
     yield from _of_placement(evidence)

@@ -37,6 +37,7 @@ def test_provider_is_the_node():
     [
         (changed(maintenance=True), Situation(), 'in maintenance'),
         (changed(retired=True), Situation(), 'retired'),
+        (changed(parent_node='m-1'), Situation(), 'part of machine m-1'),
         (changed(instance_uuid='i-1'), Situation(), 'instance i-1'),
         (changed(provision_state='cleaning'), Situation(), 'cleaning'),
         (changed(provision_state='invented'), Situation(), 'invented'),

@@ -92,6 +92,14 @@ def test_obstacle_in_ironic_is_named(cloud, fields, words):
     assert 'offered to' not in cloud.text()
 
 
+def test_part_of_a_machine_is_named_once(cloud):
+    """A state that no build depends on is left out."""
+    cloud.ironic.change(NODE, parent_node='m1', provision_state='enroll')
+    cloud.report()
+    (found,) = cloud.findings()
+    assert 'machine m1' in found.text
+
+
 def test_long_last_error_is_cut(cloud):
     """The output of a program, of many lines, made the table as wide."""
     error = 'Deploy step failed:\n  stderr: ' + 'no such disk\n' * 2000
