@@ -300,10 +300,12 @@ class Rebalancer:
     def why_not_pushed(self, node: NodeId) -> str | None:
         """Return why a free node was not pushed in the last rounds, or None.
 
-        Any thread may call; it does not block.
+        What stops all pushes comes first: no round looks then whether Nova has
+        the server still. Any thread may call; it does not block.
         """
-        if node not in self._with_server:
-            return self._foreign.why_not_pushed()
+        why_none = self._foreign.why_not_pushed()
+        if why_none is not None or node not in self._with_server:
+            return why_none
         return (
             f'Nova has a server on node {node}, and Ironic has none there; '
             f'the node stays until that server is deleted or is there again'

@@ -419,18 +419,24 @@ def test_plan_says_what_ironic_has_against_a_move(
     assert not desk.moved()
 
 
-def test_plan_says_that_a_stock_nova_compute_holds_nodes_here(
-    desk: Drained,
-) -> None:
-    """The drain waits for as long as that runs; servers move all the same."""
+def _start_stock_compute(desk: Drained) -> ServiceRecord:
+    """Have a stock nova-compute take a node; return its Service."""
     cloud, stock = desk.cloud, Host('stock')
     record = ServiceRecord(cloud.nova.new_id(), stock, mapped=True)
     cloud.nova.services[stock] = record
-    row = cloud.nova.live_row(desk.other_nodes()[0])
+    row = cloud.nova.live_row(desk.free)
     assert row is not None
     row.host = stock
     cloud.stock.add(stock)
     cloud.settle()
+    return record
+
+
+def test_plan_says_that_a_stock_nova_compute_holds_nodes_here(
+    desk: Drained,
+) -> None:
+    """The drain waits for as long as that runs; servers move all the same."""
+    record = _start_stock_compute(desk)
     desk.order()
     for _ in range(3):
         desk.one.rebalancer.run_round()
@@ -604,6 +610,21 @@ def test_node_that_lost_its_server_in_ironic_alone_is_said_to_stay(
     desk.one.rebalancer.run_round()
     plan = {move.node: move.why_not for move in desk.draining.plan()}
     assert f'Nova has a server on node {desk.node}' in (plan[desk.node] or '')
+
+
+def test_node_that_has_lost_its_server_waits_for_a_stock_nova_compute(
+    desk: Drained,
+) -> None:
+    """No round is run while that is up, so none finds the server deleted."""
+    desk.change_node(instance_uuid=None, provision_state='available')
+    desk.one.audit()
+    desk.order()
+    desk.one.rebalancer.run_round()
+    _start_stock_compute(desk)
+    del desk.cloud.nova.servers[S1]
+    desk.one.rebalancer.run_round()
+    plan = {move.node: move.why_not for move in desk.draining.plan()}
+    assert 'host stock' in (plan[desk.node] or '')
 
 
 def test_servers_are_not_read_while_the_limit_is_reached(
