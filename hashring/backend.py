@@ -239,9 +239,10 @@ def parse(url: str, *, term_s: float) -> Backend:
         parts = urllib.parse.urlsplit(url)
         _ = parts.port
     except ValueError as exc:
-        # With a password the text may have a part of it.
-        cure = _HOSTS_CURE if ',' in url.partition('?')[0] else _CURE
-        why = _URL_CURE if '@' in url else f'({exc}): {cure}'
+        are_several = ',' in url.partition('?')[0].rpartition('@')[2]
+        why = f'({exc}): {_HOSTS_CURE if are_several else _CURE}'
+        if '@' in url:  # With a password the error may have a part of it.
+            why = f'({_HOSTS_CURE})' if are_several else _URL_CURE
         raise errors.BackendRefused(f'{OPTION} is not a URL {why}.') from (
             None if '@' in url else exc
         )
@@ -294,9 +295,11 @@ def _check_credentials(parts: urllib.parse.SplitResult) -> None:
     """Refuse a password that tooz would ignore, or send as another one."""
     names = dict(urllib.parse.parse_qsl(parts.query, keep_blank_values=True))
     is_cut = '@' in parts.path or any('@' in name for name in names)
+    if parts.scheme in _OF_ZOOKEEPER:  # kazoo cuts at each comma.
+        is_cut = is_cut or ',' in parts.netloc.rpartition('@')[0]
     if is_cut and parts.scheme != 'file':
-        # The password has a slash or a question mark. What comes before is
-        # taken for the server, and the rest would be shown.
+        # The password has a slash, a question mark or a comma. What comes
+        # before is taken for the server, and the rest would be shown.
         raise errors.BackendRefused(f'{OPTION} is not a URL {_URL_CURE}.')
     if '@' not in parts.netloc:
         return
@@ -415,6 +418,8 @@ def _servers(parts: urllib.parse.SplitResult) -> Sequence[Server]:
         port, cure = None, _SENTINELS
         names += options.get('sentinel_fallback', [])
     else:
+        if parts.hostname:  # It is neither a folder nor a socket.
+            _server(parts.netloc, 1, f'{parts.scheme}://HOST:PORT')
         return ()
     return tuple(_server(name, port, cure) for name in names)
 

@@ -234,6 +234,8 @@ def test_all_servers_are_shown() -> None:
         'redis://:12/secret@h:6379',
         'redis://me:12?secret@h:6379',
         'zookeeper://me:12/secret@h:2181',
+        'zookeeper://me:secret,word@h:2181',
+        'zookeeper://me:12,secret@h:2181',
     ],
 )
 def test_password_that_reads_as_a_port_is_refused(url: str) -> None:
@@ -289,9 +291,21 @@ def test_several_servers_before_the_options() -> None:
     found = backend.parse('zookeeper://a,b:1', term_s=15.0)
     assert found.servers == (backend.Server('a', 2181), backend.Server('b', 1))
     assert found.shown == 'zookeeper://a,b:1'
-    for url in ('etcd3+http://a,b:1', 'etcd3+http://a:1,b:1', 'redis://a:1,b'):
+    for url in (
+        'etcd3+http://a,b:1',
+        'etcd3+http://a:1,b:1',
+        'redis://a:1,b',
+        'zookeeper://me:secret@a:1,b:1',
+    ):
         with pytest.raises(errors.BackendRefused, match=r'PORT\?hosts=HOST'):
             backend.parse(url, term_s=15.0)
+
+
+@pytest.mark.parametrize('scheme', ['redis', 'memcached'])
+def test_several_servers_of_one_are_named(scheme: str) -> None:
+    """The daemon looked for "a,b" for ever, and its log named only "a"."""
+    with pytest.raises(errors.BackendRefused, match='the server "a,b:1"'):
+        backend.parse(f'{scheme}://a,b:1', term_s=15.0)
 
 
 def test_further_sentinels_have_options_of_their_own() -> None:
