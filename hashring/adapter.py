@@ -7,23 +7,11 @@ This one needs nothing beside tooz. `etcd`, `folder`, `memcached`, `redis` and
 """
 
 import contextlib
-import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hashring import errors
-from hashring.backend import OPTION, Backend, Server
+from hashring.backend import Backend, Server
 from hashring.group import LockToken
-
-# The files of TLS that tooz would ignore without TLS. Those of Redis would end
-# in an error; `hashring.backend` refuses them.
-_OF_ZOOKEEPER = ('ca', 'certfile', 'keyfile')
-_TLS_FILES: Mapping[str, Sequence[str]] = {
-    'etcd3+http': ('ca_cert', 'cert_cert', 'cert_key'),
-    'memcached': ('ca_cert', 'ssl_cert', 'ssl_key'),
-    'zookeeper': _OF_ZOOKEEPER,
-    'kazoo': _OF_ZOOKEEPER,
-}
 
 
 class Adapter:
@@ -34,14 +22,11 @@ class Adapter:
     `reconnect`, `new_lock`, `note_refused`, `token` and `note_released`.
 
     :param driver: tooz's driver, not yet started
-    :raises BackendRefused: the URL has a part that tooz would ignore
     """
 
     def __init__(self, driver: Any, backend: Backend) -> None:
         self._driver = driver
         self._backend = backend
-        _check_path(backend)
-        _check_tls(backend)
 
     @property
     def other_servers(self) -> Sequence[Server]:
@@ -103,44 +88,3 @@ class Adapter:
 
     def note_released(self, lock: Any) -> None:
         """Take note of a lock that was released."""
-
-
-def _check_path(backend: Backend) -> None:
-    """Refuse a path behind the server, which may be meant to separate clouds.
-
-    Other programs take it for the database of Redis, or the root of their
-    entries in ZooKeeper; tooz ignores it. The daemons of two clouds would be
-    in one group. With the option that has the meant effect they are in another
-    group than before, so no daemon may run with the former URL.
-    """
-    parts = urllib.parse.urlsplit(backend.url)
-    path = parts.path.strip('/')
-    is_redis = backend.scheme == 'redis'
-    has_meaning = is_redis or backend.scheme in ('zookeeper', 'kazoo')
-    is_default = is_redis and path == '0'
-    if not (parts.hostname and path and has_meaning) or is_default:
-        return
-    is_database = is_redis and path.isdecimal()
-    option = f'{"db" if is_database else "namespace"}={path}'
-    raise errors.BackendRefused(
-        f'{OPTION} has /{path} behind the server, which is ignored: remove '
-        f'it; or, while all daemons of the pool are stopped, write ?{option} '
-        f'in its place on all machines.'
-    )
-
-
-def _check_tls(backend: Backend) -> None:
-    """Refuse certificates in a URL that sends all in the clear.
-
-    Its operator would take the connection for an encrypted one.
-    """
-    files = _TLS_FILES.get(backend.scheme, ())
-    unused = [name for name in files if backend.has(name)]
-    if not unused or backend.is_on('use_ssl'):
-        return
-    is_etcd = backend.scheme == 'etcd3+http'
-    cure = 'write etcd3+https://' if is_etcd else 'add use_ssl=true'
-    raise errors.BackendRefused(
-        f'{OPTION} sets {unused[0]}, but nothing would be encrypted: {cure}, '
-        f'or remove {unused[0]}.'
-    )

@@ -20,6 +20,7 @@ from hashring.agent import Agent
 from hashring.agent_status import AgentStatus
 from hashring.clock import Clock, SystemClock
 from hashring.counts import HostMove
+from hashring.doubts import find_doubts
 from hashring.events import Why
 from hashring.membership import Membership, new_boot
 from hashring.ring import Host
@@ -114,6 +115,7 @@ def build_agent(
     clock = SystemClock()
     backend = BackendMetrics(clock)
     membership = _make_membership(conf, group, timing, backend)
+    _log_doubts(conf)
     workers = _make_workers(conf, commands.worker, clock, fork_server)
     if predecessor is not None:
         state.check()  # While the other daemon can still serve on.
@@ -140,6 +142,13 @@ def build_agent(
     )
     daemon = Daemon(agent, signals, successor, watchdog)
     return daemon
+
+
+def _log_doubts(conf: Any) -> None:
+    for doubt in find_doubts(conf):
+        LOG.warning(
+            'nova.conf should be corrected: %(doubt)s', {'doubt': doubt}
+        )
 
 
 def _make_membership(

@@ -6,11 +6,12 @@
 ``--probe-placement`` it writes: a provider in Placement, which it deletes.
 """
 
+import contextlib
 import functools
 import logging as py_logging
 import pathlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import nova.conf
 from nova import context as nova_context
@@ -20,7 +21,7 @@ from oslo_log import log as logging
 from oslo_upgradecheck import upgradecheck
 
 import hashring.errors
-from hashring import membership, opts
+from hashring import doubts, membership, opts
 from hashring.clock import SystemClock
 from hashring.group import Member
 from hashring.ring import Host
@@ -106,10 +107,8 @@ class Checks(upgradecheck.UpgradeCommands):
             )
         except hashring.errors.ConfigError as exc:
             return _failure(exc)
-        return _result(
-            upgradecheck.Code.WARNING,
-            (f'No such option: {one}' for one in config.find_unknown(CONF)),
-        )
+        wrong = [f'No such option: {one}' for one in config.find_unknown(CONF)]
+        return _result(upgradecheck.Code.WARNING, [*wrong, *_doubts()])
 
     def _check_coordination(self) -> upgradecheck.Result:
         """Check the backend; warn if daemons of the pool have another term."""
@@ -271,6 +270,12 @@ class Checks(upgradecheck.UpgradeCommands):
         ('Rights', _check_rights),
         ('Allocations in Placement', _check_allocations),
     )
+
+
+def _doubts() -> Iterator[str]:
+    """Yield what should be corrected; a URL that is refused has a check."""
+    with contextlib.suppress(hashring.errors.BackendRefused):
+        yield from doubts.find_doubts(CONF)
 
 
 def _read_members() -> tuple[Member, ...]:

@@ -45,6 +45,13 @@ def test_hosts_that_nova_takes_for_down_too_soon_are_refused(conf):
         build_agent(conf.conf, 'agent', _COMMANDS)
 
 
+def test_agent_starts_with_a_doubtful_url_and_names_it(conf, caplog):
+    """One that ran for years ended after its upgrade, and all its peers."""
+    conf.config(group='coordination', backend_url='redis://h/1')
+    build_agent(conf.conf, 'agent', _COMMANDS)
+    assert 'nova.conf should be corrected: [coordination]' in caplog.text
+
+
 def test_timing_without_an_option_settles_as_the_option_does(conf):
     """Timing and the option settle_s have the same default."""
     assert Timing().settle_s == conf.conf.ironic_compute.settle_s

@@ -12,6 +12,7 @@ from hashring.group import Member
 from hashring.membership import Membership, new_boot
 from hashring.ring import Host
 from ironic_compute.agent.groups import group_name
+from ironic_compute.cmd import status
 from ironic_compute.cmd.status import PROBE_OPT, Checks
 from ironic_compute.config import register_opts
 
@@ -49,6 +50,17 @@ def test_folder_of_the_backend_is_created_before_the_first_start(
     result = Checks()._check_coordination()
     assert result.code == upgradecheck.Code.SUCCESS
     assert result.details.startswith('0 daemons of this pool are up')
+
+
+@pytest.mark.parametrize(
+    ('url', 'named'), [('redis://h/1', ['write ?db=1']), ('redis://h:x', [])]
+)
+def test_doubtful_url_is_named(url: str, named: list[str]) -> None:
+    """The daemon runs with it; one that it refuses has another check."""
+    CONF.set_override('backend_url', url, group='coordination')
+    doubts = list(status._doubts())
+    for part, doubt in zip(named, doubts, strict=True):
+        assert part in doubt
 
 
 def test_backend_of_one_machine_is_named(tmp_path: pathlib.Path) -> None:
