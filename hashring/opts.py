@@ -17,6 +17,8 @@ GROUP = 'coordination'
 # The restart grace must leave so much time before Nova shows the Service as
 # down.
 WORKER_START_S = 5.0
+# A margin is 2 s or more, and a third of the term at most.
+LEASE_TERM_MIN_S = 6.0
 # A service that is restarted, or a single slow request, is no reason to move.
 HALF_ALIVE_MIN_S = 10.0
 
@@ -218,11 +220,13 @@ def _check_grace(
     room_s = service_down_time_s - report_interval_s - WORKER_START_S
     most_s = room_s - timing.lease_term_s
     if timing.restart_grace_s > most_s:
-        cure = f'set it to {most_s:g} or less'
+        cure = f'set it to {most_s:g} or less, or '
         if most_s < 0:  # No grace is short enough.
-            cure = f'set it to 0 and lower lease_term_s to {room_s:g} or less'
+            cure = f'set it to 0 and lower lease_term_s to {room_s:g}, or '
+        if room_s < LEASE_TERM_MIN_S:  # No lease is, either.
+            cure = ''
         raise errors.ConfigError(
             f'[coordination] restart_grace_s is {timing.restart_grace_s:g}, '
             f'but Nova would call the service down before a take-over: '
-            f'{cure}, or raise [DEFAULT] service_down_time in nova.conf.'
+            f'{cure}raise [DEFAULT] service_down_time in nova.conf.'
         )

@@ -51,7 +51,19 @@ def test_cure_of_the_grace_is_one() -> None:
             service_down_time_s=25.0,
             report_interval_s=10.0,
         )
-    assert 'lower lease_term_s to 10 or less' in str(caught.value)
+    assert 'lower lease_term_s to 10, or raise' in str(caught.value)
+
+
+def test_no_lease_is_as_short_as_nova_would_need() -> None:
+    """The advice was to lower lease_term_s to 0 or less."""
+    with pytest.raises(errors.ConfigError) as caught:
+        opts.check_options(
+            conf(restart_grace_s=0.0),
+            service_down_time_s=15.0,
+            report_interval_s=10.0,
+        )
+    assert 'lower lease_term_s' not in str(caught.value)
+    assert 'take-over: raise [DEFAULT] service_down_time' in str(caught.value)
 
 
 def test_report_interval_of_nova_has_its_default() -> None:
