@@ -53,9 +53,9 @@ _QUESTIONS_COUNT = 4
 # The queues are not looked at, and with the last nova-compute the step that
 # deletes them has left the plan. Undeleted they grow without end.
 _QUEUES = (
-    f'If "rabbitmqctl list_queues name" still has names that begin with '
-    f'{queue_name("")}, delete these queues: Ironic fills them, and nobody '
-    f'reads them'
+    f'If "rabbitmqctl list_queues name consumers" still has names that begin '
+    f'with {queue_name("")} and have no consumer, delete these queues, except '
+    f'those of another pool: Ironic fills them, and nobody reads them'
 )
 
 

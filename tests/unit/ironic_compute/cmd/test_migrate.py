@@ -77,7 +77,8 @@ def test_end_of_the_way_back_names_the_queues() -> None:
         migrate.notes((), frozenset(), found, is_folder=False, is_back=True)
     )
     assert said[0] == 'Nothing is left to do in the pool (a pool)'
-    assert 'begin with ironic-compute-, delete' in said[1]
+    assert 'begin with ironic-compute- and have no consumer' in said[1]
+    assert 'of another pool' in said[1]
 
 
 def test_steps_of_the_way_back_are_not_noted() -> None:
