@@ -376,7 +376,8 @@ def _delete_queues(step: Step, found: Found, commands: Commands) -> Words:
         why='Nobody reads the notifications of Ironic from these queues any '
         'more',
         then=f'"{commands.rabbitmqctl} list_queues name" has no name that '
-        f'begins with {queue_name("")}; delete those of retired hosts, too',
+        f'begins with {queue_name("")}, except those of another pool; delete '
+        f'those of retired hosts, too',
         undo='daemons make them again',
     )
 
