@@ -20,6 +20,7 @@ from ironic_compute.driver.power import facts_when_idle
 from ironic_compute.driver.volumes import Volumes
 from ironic_compute.ironic_api.descriptions import is_described
 from ironic_compute.ironic_api.states import Meaning, ProvisionState
+from ironic_compute.retry import retry
 from resource_tracker.node import NodeFacts, NodeId
 
 LOG = logging.getLogger(__name__)
@@ -27,8 +28,6 @@ LOG = logging.getLogger(__name__)
 # Within this time Ironic has powered the machine off and removed its networks,
 # or has reported a failure.
 _TIMEOUT_S = 1800.0
-# Seconds between two series of requests for a node that is locked.
-_LOCKED_PAUSE_S = 10.0
 # Seconds between two reads of a node whose hold is aborted. The feed may not
 # show that its lock was released.
 _ABORT_REFRESH_S = 10.0
@@ -299,23 +298,10 @@ class Teardown:
     ) -> None:
         """Request the teardown until Ironic has begun it, or is done.
 
-        A node may be locked for longer than requests are repeated: if its BMC
-        does not answer, Ironic tries to reach it for minutes after the deploy
-        has failed.
-
         :raises errors.NodeLocked: it was locked for half an hour
         """
-        deadline_s = self._waiter.clock.now_s() + _TIMEOUT_S
         while True:
-            try:
-                answer = self._waiter.retry(
-                    lambda: self._request_teardown(node, instance_uuid)
-                )
-            except errors.NodeLocked:
-                if self._waiter.clock.now_s() >= deadline_s:
-                    raise
-                self._waiter.clock.sleep(_LOCKED_PAUSE_S)
-                continue
+            answer = self._request_until_unlocked(node, instance_uuid)
             if answer is _Answer.ACCEPTED:
                 return
             # Ironic may accept an abort, and end the hold later or never.
@@ -327,6 +313,36 @@ class Teardown:
             wait_until_shown(
                 self._waiter, node, is_ready, _TIMEOUT_S, refresh_s=refresh_s
             )
+
+    def _request_until_unlocked(
+        self, node: NodeId, instance_uuid: str
+    ) -> _Answer:
+        """Request the teardown until the node is not locked any more.
+
+        A node may be locked for longer than requests are repeated: if its BMC
+        does not answer, Ironic tries to reach it for minutes after the deploy
+        has failed. The half-hour counts from the first answer that says so: a
+        deploy may have taken long before.
+
+        :raises errors.NodeLocked: it was locked for half an hour
+        """
+
+        def request() -> _Answer:
+            return self._waiter.retry(
+                lambda: self._request_teardown(node, instance_uuid)
+            )
+
+        return retry(
+            request,
+            self._waiter.clock,
+            lambda exc: isinstance(exc, errors.NodeLocked),
+            lambda exc: LOG.info(
+                'Server %(server)s is removed when node %(node)s is not '
+                'locked any more: %(error)s',
+                {'server': instance_uuid, 'node': node, 'error': exc},
+            ),
+            limit_s=_TIMEOUT_S,
+        )
 
     def _undeploy_after_abort(self, node: NodeId) -> None:
         """Request the cleaning of a node that is left in "deploy failed".

@@ -84,6 +84,16 @@ def test_destroy_waits_for_a_node_that_is_locked_for_minutes(state):
     assert bench.ironic.nodes[fake.NODE].instance_uuid is None
 
 
+def test_lock_after_a_long_deploy_is_waited_for():
+    """The half-hour began with the request, and the deploy took most of it."""
+    bench = timed.bench(instance_uuid=fake.SERVER, provision_state='deploying')
+    ironic = bench.ironic
+    ironic.change_after(1700.0, provision_state='deploy failed')
+    ironic.change_after(2500.0, reservation=None)
+    bench.driver.destroy(None, fake.server(), None)
+    assert ironic.nodes[fake.NODE].instance_uuid is None
+
+
 def test_failed_teardown_raises_the_error_of_ironic():
     """The user reads Ironic's error if the teardown fails."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
