@@ -36,6 +36,26 @@ _VENDOR_DATA_MICROVERSION = (1, 59)
 ConfigDrive = Mapping[str, Any] | bytes
 
 
+class DriveMetadata(nova_metadata.InstanceMetadata):  # type: ignore[misc]
+    """Nova's metadata of a server, for a config drive.
+
+    Nova's have no ``vendor_data.json`` if ``[api] vendordata_providers`` lacks
+    StaticJSON, but Nova's builder of images looks each one up and fails.
+    """
+
+    def lookup(self, path: str) -> Any:
+        """Return the content of a file; static vendor data may be empty.
+
+        :raises InvalidMetadataPath: there is no such file
+        """
+        try:
+            return super().lookup(path)
+        except nova_metadata.InvalidMetadataPath:
+            if path.rpartition('/')[2] != nova_metadata.VD_JSON_NAME:
+                raise
+            return b'{}'
+
+
 def build(
     client: IronicClient,
     request: BuildRequest,
@@ -58,7 +78,7 @@ def build(
     extra = hooks.extra_metadata(instance, node)
     if request.password:
         extra['admin_pass'] = request.password
-    metadata = nova_metadata.InstanceMetadata(
+    metadata = DriveMetadata(
         instance,
         content=[*(request.files or ()), *hooks.extra_files(instance, node)],
         extra_md=extra,
@@ -110,15 +130,7 @@ def describe(
 
 
 def _load(metadata: Any, name: str) -> Any:
-    """Return the content of a file; None if the config drive has no such one.
-
-    There is no ``vendor_data.json`` if ``[api] vendordata_providers`` lacks
-    StaticJSON.
-    """
-    try:
-        return json.loads(metadata.lookup(f'/openstack/latest/{name}'))
-    except nova_metadata.InvalidMetadataPath:
-        return None
+    return json.loads(metadata.lookup(f'/openstack/latest/{name}'))
 
 
 def _decode(raw: bytes | None) -> str | None:

@@ -10,6 +10,7 @@ import pytest
 from nova import objects
 from nova.network import model as network_model
 from nova.network import security_group_api
+from nova.virt import configdrive as nova_configdrive
 
 from ironic_compute import errors, opts
 from ironic_compute.driver import config_drive_hooks, configdrive
@@ -115,16 +116,21 @@ class _Site(ConfigDriveHook):
         return {'rack': 'r7'}
 
 
-def test_config_drive_has_the_content_of_the_hooks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The description that Ironic gets has the changes of the hooks."""
+def _request(
+    monkeypatch: pytest.MonkeyPatch, files: list[tuple[str, str]] | None = None
+) -> BuildRequest:
     opts.register_opts(CONF)
     server = fake.server(
         config_drive='True',
         info_cache=None,
         security_groups=objects.SecurityGroupList(objects=[]),
-        ec2_ids=objects.EC2Ids(instance_id='i-1', ami_id='ami-1'),
+        ec2_ids=objects.EC2Ids(
+            instance_id='i-1',
+            ami_id='ami-1',
+            kernel_id=None,
+            ramdisk_id=None,
+        ),
+        reservation_id='r-1',
         keypairs=objects.KeyPairList(objects=[]),
         device_metadata=None,
         numa_topology=None,
@@ -149,17 +155,48 @@ def test_config_drive_has_the_content_of_the_hooks(
         'get_by_instance_uuid',
         lambda context, server: objects.BlockDeviceMappingList(objects=[]),
     )
-    request = BuildRequest(
-        None, server, fake.image(), None, 'secret', _network()
+    return BuildRequest(
+        None, server, fake.image(), files, 'secret', _network()
     )
-    bench = fake.bench()
+
+
+def test_config_drive_has_the_content_of_the_hooks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The description that Ironic gets has the changes of the hooks."""
     drive = configdrive.build(
-        bench.ironic, request, ConfigDriveHooks([('site', _Site())])
+        fake.bench().ironic,
+        _request(monkeypatch),
+        ConfigDriveHooks([('site', _Site())]),
     )
     assert isinstance(drive, dict)
     assert drive['network_data']['site'] == fake.NODE
     assert drive['meta_data']['rack'] == 'r7'
     assert drive['meta_data']['admin_pass'] == 'secret'
+
+
+@pytest.mark.parametrize('files', [None, [('/etc/motd', 'hello')]])
+def test_vendor_data_need_not_be_static(
+    files: list[tuple[str, str]] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nova's own builder, which files need, expects a vendor_data.json."""
+    made: list[dict[str, bytes]] = []
+
+    def make_drive(builder: Any, path: str) -> None:
+        made.append(dict(builder.mdfiles))
+
+    monkeypatch.setattr(
+        nova_configdrive.ConfigDriveBuilder, 'make_drive', make_drive
+    )
+    request = _request(monkeypatch, files)
+    CONF.set_override('vendordata_providers', [], 'api')
+    try:
+        assert configdrive.build(fake.bench().ironic, request)
+    finally:
+        CONF.clear_override('vendordata_providers', 'api')
+    assert [drive['openstack/latest/vendor_data.json'] for drive in made] == (
+        [b'{}'] if files else []
+    )
 
 
 def _network() -> network_model.NetworkInfo:

@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 import nova.conf
-from nova.api.metadata import base as nova_metadata
 
 from ironic_compute import opts
 from ironic_compute.driver import configdrive
@@ -60,23 +59,6 @@ def test_nova_builds_the_image_for_an_old_ironic_or_on_request():
         assert configdrive.describe_for(metadata, (1, 95)) is None
     finally:
         CONF.clear_override('full_config_drives', opts.GROUP)
-
-
-class _WithoutStaticData(_Metadata):
-    """Metadata as with ``[api] vendordata_providers = DynamicJSON``."""
-
-    def lookup(self, path: str) -> bytes:
-        """Return the content of a file, as Nova's InstanceMetadata does."""
-        if path.endswith('vendor_data.json'):
-            raise nova_metadata.InvalidMetadataPath(path)
-        return super().lookup(path)
-
-
-def test_vendor_data_may_be_dynamic_only():
-    """Each build with a config drive failed."""
-    description = configdrive.describe(_WithoutStaticData())
-    assert description is not None
-    assert description['vendor_data'] == {'static': {}}
 
 
 def test_vendor_data_is_left_out_if_ironic_does_not_take_it():
