@@ -28,9 +28,9 @@ LOG = logging.getLogger(__name__)
 # Within this time Ironic has powered the machine off and removed its networks,
 # or has reported a failure.
 _TIMEOUT_S = 1800.0
-# Seconds between two reads of a node whose hold is aborted. The feed may not
-# show that its lock was released.
-_ABORT_REFRESH_S = 10.0
+# Seconds between two reads of a node whose hold is aborted, or whose teardown
+# has failed. The feed may not show that its lock was released.
+_LOCK_REFRESH_S = 10.0
 
 # States of a node whose server is removed: its cleaning runs, has failed or is
 # on hold.
@@ -278,7 +278,9 @@ class Teardown:
             _TIMEOUT_S,
             fresh=fresh,
         )
-        if _has_instance(facts, instance_uuid) and _is_error(facts):
+        if _has_failed(facts, instance_uuid):
+            facts = self._wait_until_given_up(node, instance_uuid, facts)
+        if _has_failed(facts, instance_uuid):
             raise errors.TeardownFailed(
                 f'Ironic could not remove server {instance_uuid} from node '
                 f'{node}: {facts.last_error}'
@@ -291,6 +293,27 @@ class Teardown:
         LOG.info(
             'Removed server %(server)s from node %(node)s',
             {'server': instance_uuid, 'node': node},
+        )
+
+    def _wait_until_given_up(
+        self, node: NodeId, instance_uuid: str, failed: NodeFacts
+    ) -> NodeFacts:
+        """Return a node in "error" when Ironic does not work on it any more.
+
+        Ironic 39 shows the error first, then unbinds the networks, and removes
+        the server's uuid at the end.
+        """
+        return wait_until_shown(
+            self._waiter,
+            node,
+            lambda facts: (
+                facts_when_idle(facts)
+                if _has_failed(facts, instance_uuid)
+                else facts
+            ),
+            _TIMEOUT_S,
+            fresh=failed,
+            refresh_s=_LOCK_REFRESH_S,
         )
 
     def _request_until_accepted(
@@ -306,7 +329,7 @@ class Teardown:
                 return
             # Ironic may accept an abort, and end the hold later or never.
             is_ready, refresh_s = (
-                (_is_aborted, _ABORT_REFRESH_S)
+                (_is_aborted, _LOCK_REFRESH_S)
                 if answer is _Answer.ABORTED
                 else (_is_not_busy, None)
             )
@@ -408,6 +431,11 @@ def _has_instance(facts: NodeFacts, instance_uuid: str) -> bool:
 
 def _is_error(facts: NodeFacts) -> bool:
     return ProvisionState.parse(facts.provision_state) is ProvisionState.ERROR
+
+
+def _has_failed(facts: NodeFacts, instance_uuid: str) -> bool:
+    """Return whether a teardown has failed, and the node has the server."""
+    return _has_instance(facts, instance_uuid) and _is_error(facts)
 
 
 def _is_left_in(state: ProvisionState, facts: NodeFacts) -> bool:

@@ -125,6 +125,31 @@ def test_machine_that_ironic_could_not_tear_down_is_named(caplog):
     assert fake.NODE in line
 
 
+def test_uuid_that_ironic_removes_after_the_error_is_waited_for(caplog):
+    """Ironic shows "error", unbinds the networks, and then removes the uuid.
+
+    The delete failed, and its repetition found no node and said nothing.
+    """
+    bench = timed.bench(instance_uuid=fake.SERVER, provision_state='active')
+    ironic = bench.ironic
+
+    def fail(node, target, **_):
+        ironic.change(
+            node,
+            provision_state='error',
+            reservation='conductor',
+            last_error='no power',
+        )
+        ironic.change_after(15.0, instance_uuid=None, reservation=None)
+
+    ironic.set_provision_state = fail
+    begun_s = bench.clock.now_s()
+    bench.driver.destroy(None, fake.server(), None)
+    assert bench.clock.now_s() - begun_s < 60.0
+    (line,) = [r.getMessage() for r in caplog.records if r.levelno > 20]
+    assert 'may still run: no power' in line
+
+
 def test_free_node_of_leaves_the_node_of_another_server():
     """A node with the uuid of another server is not changed."""
     bench = fake.bench(instance_uuid=fake.OTHER)
