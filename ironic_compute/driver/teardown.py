@@ -151,13 +151,15 @@ class Teardown:
     def _is_foreign(self, facts: NodeFacts, instance_uuid: str) -> bool:
         """Return whether a node has the server's uuid, but not its deploy.
 
-        Nothing is lost with a deploy that has failed, whosever it is.
+        Nothing is lost with a deploy that has failed, whosever it is. A node
+        in cleaning has no deploy, and Ironic has removed its description.
         """
         state = ProvisionState.parse(facts.provision_state)
         return (
             _has_instance(facts, instance_uuid)
             and state.meaning not in _NEVER_DEPLOYED
             and state is not ProvisionState.DEPLOYFAIL
+            and state not in _INSTANCE_REMOVED
             and not self._waiter.retry(
                 lambda: is_described(self._client, facts.uuid)
             )

@@ -253,6 +253,16 @@ def test_deploy_of_another_user_of_ironic_is_left_alone(state, end, fields):
     assert bench.ironic.infos[fake.NODE] == {'image_source': 'theirs'}
 
 
+@pytest.mark.parametrize('state', ['cleaning', 'clean wait'])
+def test_node_in_cleaning_without_a_description_is_let_be(state, caplog):
+    """Ironic has removed the description, and refuses to remove the uuid."""
+    bench = fake.bench(instance_uuid=fake.SERVER, provision_state=state)
+    bench.ironic.infos[fake.NODE] = {}
+    bench.ironic.locked_count = 10_000
+    bench.driver.destroy(None, fake.server(vm_state='building'), None)
+    assert not [r for r in caplog.records if r.levelno > 20]
+
+
 def test_stray_deploy_of_another_user_of_ironic_is_left_alone():
     """Nova has deleted the server before the node was given back."""
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
