@@ -31,7 +31,7 @@ import nova.conf
 import oslo_messaging
 from cinderclient import exceptions as cinder_exceptions
 from nova import exception as nova_exception
-from nova import objects
+from nova import objects, safe_utils
 from nova import utils as nova_utils
 from nova.compute import manager as nova_manager
 from oslo_log import log as logging
@@ -61,6 +61,11 @@ _NO_REFRESH = (
     'A volume of a bare metal server is exported to its node, and to no '
     'compute host; to connect it anew, detach and attach it, or shelve and '
     'unshelve a server whose root disk is a volume'
+)
+
+# Nova's method without its decorators, which note an error of it.
+_save_size = safe_utils.get_wrapped_function(
+    nova_manager.ComputeManager.extend_volume
 )
 
 
@@ -105,17 +110,30 @@ class WaitingAttachments(nova_manager.ComputeManager):
         for event in events:
             try:
                 super().external_instance_event(context, instances, [event])
-            except nova_exception.ExtendVolumeNotSupported:
-                LOG.info(
-                    'Volume %(volume)s was extended; the system on server '
-                    '%(server)s has to look for the new size',
-                    {'volume': event.tag, 'server': event.instance_uuid},
-                )
             except Exception:
                 LOG.exception(
                     'Could not handle event %(event)s of server %(server)s',
                     {'event': event.key, 'server': event.instance_uuid},
                 )
+
+    @nova_manager.wrap_instance_event(prefix='compute')  # type: ignore[untyped-decorator]
+    @nova_manager.wrap_instance_fault  # type: ignore[untyped-decorator]
+    def extend_volume(
+        self, context: Any, instance: Any, extended_volume_id: Any
+    ) -> None:
+        """Save the new size of a volume.
+
+        Cinder has extended it, and no hypervisor has to pass the size on, for
+        which Nova would note an error in the action of the user, and a fault.
+        """
+        try:
+            _save_size(self, context, instance, extended_volume_id)
+        except nova_exception.ExtendVolumeNotSupported:
+            LOG.info(
+                'Volume %(volume)s was extended; the system on server '
+                '%(server)s has to look for the new size',
+                {'volume': extended_volume_id, 'server': instance.uuid},
+            )
 
     def _process_instance_event(self, instance: Any, event: Any) -> None:
         """Handle an event for which a thread may wait.

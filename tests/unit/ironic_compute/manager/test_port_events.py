@@ -2,12 +2,13 @@
 """Of which events of Neutron and Cinder an operator reads in the log."""
 
 import logging
+import types
 from typing import Any
 
 import pytest
-from nova import exception as nova_exception
 from nova import objects
 from nova.compute import manager as nova_manager
+from nova.compute import utils as compute_utils
 
 from ironic_compute.manager.attachments import WaitingAttachments
 
@@ -43,18 +44,38 @@ def test_ports_that_ironic_binds_are_expected(
 def test_extended_volume_is_no_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Cinder has done it, and no hypervisor has to pass the size on."""
+    """Cinder has done it, and no hypervisor has to pass the size on.
 
-    def refuse(*_: Any) -> None:
-        raise nova_exception.ExtendVolumeNotSupported
-
-    manager: Any = object.__new__(WaitingAttachments)
-    monkeypatch.setattr(
-        nova_manager.ComputeManager, 'external_instance_event', refuse
+    The action of the user had an error, and a server in ERROR showed the fault
+    in place of its reason.
+    """
+    ends: list[Any] = []
+    device = types.SimpleNamespace(
+        volume_id='v1', connection_info='{}', save=lambda: None
     )
+    for owner, name, result in (
+        (objects.InstanceActionEvent, 'event_start', None),
+        (objects.BlockDeviceMapping, 'get_by_volume_and_instance', device),
+    ):
+        monkeypatch.setattr(owner, name, lambda *_, found=result, **__: found)
+    monkeypatch.setattr(
+        objects.InstanceActionEvent,
+        'event_finish_with_failure',
+        lambda *_, exc_val=None, **__: ends.append(exc_val),
+    )
+    monkeypatch.setattr(
+        compute_utils, 'add_instance_fault_from_exc', lambda *_: ends.append(_)
+    )
+    manager: Any = object.__new__(WaitingAttachments)
+    manager.host = 'c1'
+    manager.volume_api = types.SimpleNamespace(get=lambda *_: {'size': 20})
+    manager.driver = types.SimpleNamespace(capabilities={})
+    server = objects.Instance(uuid='s1')
     event = objects.InstanceExternalEvent(
         name='volume-extended', instance_uuid='s1', tag='v1'
     )
     with caplog.at_level(logging.INFO):
-        manager.external_instance_event(None, [], [event])
-    assert [record.levelname for record in caplog.records] == ['INFO']
+        manager.external_instance_event(None, [server], [event])
+    assert {record.levelname for record in caplog.records} == {'INFO'}
+    assert ends == [None]
+    assert device.volume_size == 20
