@@ -36,7 +36,7 @@ _VENDOR_DATA_MICROVERSION = (1, 59)
 ConfigDrive = Mapping[str, Any] | bytes
 
 
-class DriveMetadata(nova_metadata.InstanceMetadata):  # type: ignore[misc]
+class DriveMetadata(nova_metadata.InstanceMetadata):
     """Nova's metadata of a server, for a config drive.
 
     Nova's have no ``vendor_data.json`` if ``[api] vendordata_providers`` lacks
