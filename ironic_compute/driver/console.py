@@ -29,8 +29,9 @@ _POLL_S = 1.0
 # and the request to enable it waits for that.
 _DISABLE_S = 45.0
 
-# How the names of Ironic's serial console interfaces end.
-_SERIAL = ('-socat', '-shellinabox')
+# How the names of Ironic's serial console interfaces end. The one named "ilo",
+# which Ironic no longer has, uses shellinabox.
+_SERIAL = ('-socat', '-shellinabox', 'ilo')
 
 
 class Console:

@@ -37,7 +37,7 @@ def test_disabled_serial_console_is_not_enabled():
 
 
 @pytest.mark.parametrize(
-    'interface', ['ipmitool-socat', 'ipmitool-shellinabox']
+    'interface', ['ipmitool-socat', 'ipmitool-shellinabox', 'ilo']
 )
 def test_request_for_a_vnc_console_enables_no_serial_one(interface):
     """Horizon asks for a VNC console first, and then for a serial one.
