@@ -9,6 +9,7 @@ machine is left to wait for.
 """
 
 from ironic_compute.driver.cancellations import Cancellations
+from ironic_compute.waiting_threads import WaitingThreads
 
 # A request to Ironic takes about a second unless Ironic is overloaded. A build
 # whose request hangs keeps its slot, so there must be some more.
@@ -20,14 +21,20 @@ class BuildSlots:
 
     :param count: how many builds may have a slot at once
     :param cancellations: the builds that must not wait any longer
+    :param waiting_threads: gets the threads that wait for a slot. A worker
+        that stops does not wait for them: builds may keep all slots for long
+        while Ironic has too many deploys, and the next worker gets the
+        messages
     """
 
     def __init__(
         self,
         count: int = _SLOTS_COUNT,
         cancellations: Cancellations | None = None,
+        waiting_threads: WaitingThreads | None = None,
     ) -> None:
         self._free_count = count
+        self._waiting_threads = waiting_threads or WaitingThreads()
         self._cancellations = cancellations or Cancellations()
         self._changed = self._cancellations.changed
 
@@ -43,7 +50,8 @@ class BuildSlots:
         with self._changed:
             while not self._free_count:
                 self._cancellations.raise_if_cancelled(server)
-                self._changed.wait()
+                with self._waiting_threads.include_current():
+                    self._changed.wait()
             self._free_count -= 1
 
     def release(self) -> None:

@@ -72,7 +72,10 @@ class Deploy:
 
     def __attrs_post_init__(self) -> None:
         self._client = self._waiter.client
-        self._build_slots = BuildSlots(cancellations=self._cancellations)
+        self._build_slots = BuildSlots(
+            cancellations=self._cancellations,
+            waiting_threads=self._waiter.waiting_threads,
+        )
 
     def repeat_read(
         self, instance: Any, read: Callable[[], NodeFacts]

@@ -15,13 +15,20 @@ from oslo_log import log as logging
 from ironic_compute import errors
 from ironic_compute.driver.node_waiter import NodeWaiter
 from ironic_compute.ironic_api.states import Meaning, meaning
-from ironic_compute.retry import retry
 from resource_tracker.node import NodeId
 
 LOG = logging.getLogger(__name__)
 
 CHANGED_AT = 'provision_updated_at'
 BUILD, REBUILD = 'active', 'rebuild'
+
+# A build for which Ironic has no room yet is requested again after so many
+# checks whether it must still be done, each after so many seconds.
+_QUEUED_CHECKS_COUNT, _CHECK_S = 30, 1.0
+
+
+class _Queued(errors.IronicComputeError):
+    """Ironic has too many deploys to begin that of a build."""
 
 
 def _do_nothing() -> None:
@@ -63,18 +70,35 @@ class DeployRequest:
         :raises errors.IronicUnavailable: Ironic may begin it later
         :raises errors.IronicComputeError: Ironic has not begun it
         """
-        retry(self._send_until_answered, self.waiter.clock, self._is_queued)
+        log = LOG.info
+        while True:
+            try:
+                self._send_until_answered()
+                return
+            except _Queued as exc:
+                log(
+                    'The deploy of server %(server)s begins when others have '
+                    'ended: %(error)s',
+                    {'server': self.server, 'error': exc},
+                )
+            log = LOG.debug
+            self._wait_for_others()
+
+    def _wait_for_others(self) -> None:
+        """Wait before the next request of a build that Ironic cannot begin.
+
+        A worker that stops does not wait for this thread: the message of the
+        build is not acknowledged, so the next worker gets it.
+        """
+        self.check_queued()
+        with self.waiter.waiting_threads.include_current():
+            for _ in range(_QUEUED_CHECKS_COUNT):
+                self.check()
+                self.waiter.clock.sleep(_CHECK_S)
 
     def _is_queued(self, exc: Exception) -> bool:
-        if self.target != BUILD or not isinstance(exc, errors.AtLimit):
-            return False
-        LOG.info(
-            'The deploy of server %(server)s begins when others have ended: '
-            '%(error)s',
-            {'server': self.server, 'error': exc},
-        )
-        self.check_queued()
-        return True
+        is_at_limit = isinstance(exc, errors.AtLimit)
+        return is_at_limit and self.target == BUILD and not self.may_be_begun
 
     def _send_until_answered(self) -> None:
         try:
@@ -96,8 +120,11 @@ class DeployRequest:
             )
         except errors.IronicComputeError as exc:
             self.may_be_begun |= _may_be_done(exc)
-            if not self._is_begun():
-                raise
+            if self._is_begun():
+                return
+            if self._is_queued(exc):
+                raise _Queued(str(exc)) from exc
+            raise
 
     def _is_begun(self) -> bool:
         """Read whether Ironic deploys the node, or has done so."""

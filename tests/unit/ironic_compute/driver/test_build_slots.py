@@ -8,6 +8,7 @@ import threading
 from hashring.clock import SystemClock
 from ironic_compute.driver.build_slots import BuildSlots
 from ironic_compute.nodes.node_cache import NodeCache
+from ironic_compute.waiting_threads import WaitingThreads
 from resource_tracker.node import NodeId
 from tests.fakes.ironic import NODE
 from tests.unit.ironic_compute.driver import fake
@@ -46,6 +47,22 @@ def test_slot_is_free_after_one_release() -> None:
     theirs.release()
     assert began.wait(WAIT_S)
     third.join()
+
+
+def test_stop_of_the_worker_does_not_wait_for_slots() -> None:
+    """Each slot may be that of a build that waits for other deploys."""
+    waiting = WaitingThreads()
+    slots = BuildSlots(1, waiting_threads=waiting)
+    mine, theirs = slots.new_slot(), slots.new_slot()
+    mine.acquire()
+    assert not waiting.idents()
+    other = threading.Thread(target=theirs.acquire)
+    other.start()
+    other.join(0.1)
+    assert waiting.idents() == {other.ident}
+    mine.release()
+    other.join(WAIT_S)
+    assert not waiting.idents()
 
 
 def test_release_of_a_slot_that_was_not_acquired_does_nothing() -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ironic begins a deploy once, although its answers are lost for a while."""
 
+import contextlib
+import threading
 from typing import Any
 
 import pytest
@@ -125,6 +127,37 @@ def test_build_that_waits_for_other_deploys_ends_with_its_server() -> None:
     with pytest.raises(nova_exception.UnexpectedDeletingTaskStateError):
         bench.spawn(server)
     assert len(times_s) < 30
+    assert bench.is_free()
+
+
+def test_build_that_waits_for_other_deploys_delays_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither a stop of the worker, nor a delete, waits for it.
+
+    The next worker gets its message; the delete ended it half a minute later.
+    """
+    bench = timed.bench()
+    begun_s, sleep = bench.clock.now_s(), bench.clock.sleep
+    _deploy_others(bench, begun_s + 3600.0)
+    deleted_s: list[float] = []
+    listed: list[frozenset[int]] = []
+
+    def delete(seconds: float) -> None:
+        sleep(seconds)
+        listed.append(bench.driver.list_waiting_threads())
+        if bench.clock.now_s() - begun_s > 100.0 and not deleted_s:
+            deleted_s.append(bench.clock.now_s())
+            cancelled.enter_context(bench.driver.cancel_build(fake.SERVER))
+
+    monkeypatch.setattr(bench.clock, 'sleep', delete)
+    with (
+        contextlib.ExitStack() as cancelled,
+        pytest.raises(nova_exception.UnexpectedDeletingTaskStateError),
+    ):
+        bench.spawn(fake.unsaved_server())
+    assert bench.clock.now_s() - deleted_s[0] < 2.0
+    assert set(listed) == {frozenset({threading.get_ident()})}
     assert bench.is_free()
 
 
