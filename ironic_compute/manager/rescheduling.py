@@ -207,8 +207,7 @@ class FreshCandidates(api.ComputeTaskAPI):
         spec = request['request_spec'].obj_clone()
         if not getattr(spec, 'requested_resources', None):
             spec.requested_resources = []
-        server_groups.read_group(request['context'], spec, instance.uuid)
-        server_groups.ignore_refused(spec, request['filter_properties'])
+        server_groups.renew_group(request, spec, instance.uuid)
         try:
             (hosts,) = self._scheduler.select_destinations(
                 request['context'],

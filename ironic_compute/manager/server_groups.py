@@ -11,7 +11,9 @@ The scheduler hears of a new server on a host when it is built, or within two
 minutes. Servers of an anti-affinity group that are requested at once may
 therefore be given one host, which refuses all but the first. As a host has
 many nodes, their alternates may be on that host as well. Hosts that have
-refused a server are left out.
+refused a server are left out, as long as they would refuse it again: two
+servers that begin on one host at the same moment are both refused there, and
+an affinity group may have come to the host that refused one of its servers.
 """
 
 from collections.abc import Mapping
@@ -42,14 +44,6 @@ def note_refusal(filter_properties: dict[str, Any]) -> bool:
     return True
 
 
-def ignore_refused(spec: Any, filter_properties: Mapping[str, Any]) -> None:
-    """Have the scheduler choose no host that has refused the build."""
-    refused = filter_properties.get(_REFUSED)
-    if refused:
-        former = spec.ignore_hosts if 'ignore_hosts' in spec else None
-        spec.ignore_hosts = [*(former or ()), *refused]
-
-
 def leave_out_refused(
     alternates: list[Any], filter_properties: Mapping[str, Any]
 ) -> list[Any]:
@@ -58,16 +52,46 @@ def leave_out_refused(
     return [host for host in alternates if host.service_host not in refused]
 
 
-def read_group(context: Any, spec: Any, server: str) -> None:
+def renew_group(request: Mapping[str, Any], spec: Any, server: str) -> None:
     """Put the present server group into a request spec.
 
-    Blocks for two RPCs if the server has a group. A conductor without the API
-    database cannot answer; the group then stays as it was.
+    The scheduler then chooses no host that has refused the server, unless that
+    host would take it now, which is forgotten as a refusal. Blocks for two
+    RPCs if the server has a group. A conductor without the API database cannot
+    answer; the group then stays as it was.
+
+    :param request: the arguments of ``build_instances``
     """
+    filter_properties = request['filter_properties']
+    refused = filter_properties.get(_REFUSED) or ()
+    group = _read_group(request['context'], spec, server)
+    if group is not None:
+        spec.instance_group = group
+        refused = [host for host in refused if _is_refused_by(group, host)]
+    if _REFUSED in filter_properties:
+        filter_properties[_REFUSED] = list(refused)
+    if refused:
+        former = spec.ignore_hosts if 'ignore_hosts' in spec else None
+        spec.ignore_hosts = [*(former or ()), *refused]
+
+
+def _is_refused_by(group: Any, host: str) -> bool:
+    """Return whether a host that has refused a server would do so again.
+
+    It has room for no other server of an anti-affinity group if it still has
+    one, and for any server of an affinity group that is there or nowhere.
+    """
+    if group.policy == 'affinity':
+        return bool(group.hosts) and host not in group.hosts
+    return host in group.hosts
+
+
+def _read_group(context: Any, spec: Any, server: str) -> Any | None:
+    """Return a server's group with its present hosts; None if unknown."""
     group: Any = spec.instance_group if 'instance_group' in spec else None
     is_off = CONF.workarounds.disable_group_policy_check_upcall
     if is_off or group is None or 'uuid' not in group:
-        return
+        return None
     try:
         found = objects.InstanceGroup.get_by_uuid(context, group.uuid)
         found.hosts = found.get_hosts(exclude=[server])
@@ -76,5 +100,5 @@ def read_group(context: Any, spec: Any, server: str) -> None:
             'The group of server %(server)s cannot be read: %(error)s',
             {'server': server, 'error': exc},
         )
-    else:
-        spec.instance_group = found
+        return None
+    return found

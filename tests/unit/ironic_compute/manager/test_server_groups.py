@@ -21,17 +21,22 @@ _USER = nova_context.RequestContext(project_id='p', is_admin=False)
 _GROUP = '1e4a1a1c-6c6f-4f0e-9a30-5a4e8d0f2a10'
 
 
-def _group(*members: str) -> Any:
+def _group(*members: str, policy: str = 'anti-affinity') -> Any:
     return objects.InstanceGroup(
-        _USER, uuid=_GROUP, policy='anti-affinity', members=list(members)
+        _USER, uuid=_GROUP, policy=policy, members=list(members)
     )
 
 
 class _Conductor:
-    """nova-conductor, with a group that another server has joined."""
+    """nova-conductor, with a group that another server has joined.
+
+    :ivar hosts: of the other servers of the group
+    """
 
     def __init__(self) -> None:
         self.has_api_database = True
+        self.policy = 'anti-affinity'
+        self.hosts = ['c2']
 
     def object_class_action_versions(
         self, context: Any, name: str, method: str, *args: Any
@@ -40,14 +45,14 @@ class _Conductor:
         assert (name, method) == ('InstanceGroup', 'get_by_uuid')
         if not self.has_api_database:
             raise oslo_messaging.RemoteError('CantStartEngineError')
-        return _group('s1', 's2')
+        return _group('s1', 's2', policy=self.policy)
 
     def object_action(
         self, context: Any, group: Any, method: str, args: Any, kwargs: Any
     ) -> tuple[Any, list[str]]:
         """Read the hosts of all servers but one."""
         assert (method, kwargs) == ('get_hosts', {'exclude': ['s1']})
-        return {}, ['c2']
+        return {}, list(self.hosts)
 
 
 class _Scheduler:
@@ -127,6 +132,7 @@ class _Build:
     """A build of a server whose group has another one on this host.
 
     :ivar alternates: the hosts of its alternate nodes
+    :ivar group: the group as it is in the message
     """
 
     def __init__(self, attempts_count: int = 1) -> None:
@@ -136,6 +142,7 @@ class _Build:
         self.client._gate = types.SimpleNamespace(wait=lambda: None)
         self.claimed: list[str] = []
         self.client._claim_alternate = self._claim_alternate
+        self.group: Any = None
         self.client._end_build = lambda *args: None
         self.alternates = [CONF.host, 'c2']
         self.properties: dict[str, Any] = {
@@ -160,7 +167,9 @@ class _Build:
             self.properties,
             *['password', [], None, [], []],
             request_spec=objects.RequestSpec(
-                requested_resources=None, ignore_hosts=['c9']
+                requested_resources=None,
+                ignore_hosts=['c9'],
+                instance_group=self.group,
             ),
             host_lists=[
                 [objects.Selection(service_host=h) for h in self.alternates]
@@ -177,6 +186,43 @@ def test_host_that_has_refused_a_server_is_left_out() -> None:
     assert build.claimed == ['c2']
     assert build.fail('InstanceDeployFailure: the disk is broken') is None
     assert build.claimed == ['c2']
+
+
+@pytest.mark.parametrize(
+    ('policy', 'hosts', 'is_left_out'),
+    [
+        ('anti-affinity', [CONF.host], True),
+        ('anti-affinity', [], False),
+        ('anti-affinity', ['c2'], False),
+        ('affinity', ['c2'], True),
+        ('affinity', [], False),
+        ('affinity', [CONF.host], False),
+    ],
+)
+def test_host_that_would_not_refuse_a_server_again_is_not_left_out(
+    conductor: _Conductor, policy: str, hosts: list[str], *, is_left_out: bool
+) -> None:
+    """Two servers of a group that begin at the same moment are both refused.
+
+    That is on one host with anti-affinity, and on two with affinity. Without
+    the hosts, which have room for them, the servers ended in ERROR.
+    """
+    conductor.policy, conductor.hosts = policy, hosts
+    build = _Build()
+    build.group = _group('s1', policy=policy)
+    refused = [CONF.host] if is_left_out else []
+    assert build.fail(_REFUSED) == ['c9', *refused]
+    assert (CONF.host in build.claimed) is not is_left_out
+
+
+def test_refusals_count_if_the_group_cannot_be_read(
+    conductor: _Conductor,
+) -> None:
+    """The host is the one that has refused, as far as is known."""
+    conductor.has_api_database = False
+    build = _Build()
+    build.group = _group('s1')
+    assert build.fail(_REFUSED) == ['c9', CONF.host]
 
 
 def test_build_that_has_failed_may_use_this_host_again() -> None:
