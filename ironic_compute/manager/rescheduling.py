@@ -415,18 +415,20 @@ def _may_try_again(filter_properties: dict[str, Any]) -> bool:
 def _no_host_error(
     server: str, filter_properties: dict[str, Any]
 ) -> Exception:
-    """Return the error that Nova's users know."""
-    if _may_try_again(filter_properties):
-        return nova_exception.MaxRetriesExceeded(
-            reason='Exhausted all hosts available for retrying build failures '
-            f'for instance {server}.'
-        )
-    retry = filter_properties['retry']
-    return nova_exception.MaxRetriesExceeded(
-        reason='Exceeded max scheduling attempts '
-        f'{retry["num_attempts"]} for instance {server}. Last exception: '
-        f'{retry.get("exc_reason")}'
+    """Return the error that Nova's users know, with the last build's."""
+    retry = filter_properties.get('retry') or {}
+    reason = (
+        f'Exceeded max scheduling attempts {retry.get("num_attempts")} for '
+        f'instance {server}.'
     )
+    if _may_try_again(filter_properties):
+        reason = (
+            'Exhausted all hosts available for retrying build failures for '
+            f'instance {server}.'
+        )
+    if retry.get('exc_reason'):
+        reason += f' Last exception: {retry["exc_reason"]}'
+    return nova_exception.MaxRetriesExceeded(reason=reason)
 
 
 def _save_error(instance: Any) -> None:

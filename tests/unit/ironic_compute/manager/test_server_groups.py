@@ -11,7 +11,7 @@ from nova import context as nova_context
 from nova import objects
 from nova.objects import base as objects_base
 
-from ironic_compute.manager.rescheduling import FreshCandidates
+from ironic_compute.manager.rescheduling import FreshCandidates, _no_host_error
 from tests.fakes.clock import ManualClock
 
 objects.register_all()
@@ -143,7 +143,8 @@ class _Build:
         self.claimed: list[str] = []
         self.client._claim_alternate = self._claim_alternate
         self.group: Any = None
-        self.client._end_build = lambda *args: None
+        self.client._end_build = self._end_build
+        self.fault = ''
         self.alternates = [CONF.host, 'c2']
         self.properties: dict[str, Any] = {
             'retry': {'num_attempts': attempts_count}
@@ -155,11 +156,16 @@ class _Build:
         self.claimed += [host.service_host for host in hosts]
         return []
 
+    def _end_build(self, context: Any, instance: Any, properties: Any) -> None:
+        self.fault = str(_no_host_error(instance.uuid, properties))
+
     def fail(self, line: str) -> list[str] | None:
         """Reschedule the build; return the hosts that are left out."""
         self.claimed.clear()
         self.scheduler.specs.clear()
-        self.properties['retry']['exc'] = ['Traceback', line]
+        self.properties['retry'].update(
+            exc=['Traceback', line], exc_reason=line.partition(': ')[2]
+        )
         self.client.build_instances(
             _USER,
             [objects.Instance(uuid='s1')],
@@ -213,6 +219,14 @@ def test_host_that_would_not_refuse_a_server_again_is_not_left_out(
     refused = [CONF.host] if is_left_out else []
     assert build.fail(_REFUSED) == ['c9', *refused]
     assert (CONF.host in build.claimed) is not is_left_out
+
+
+@pytest.mark.parametrize('attempts_count', [1, CONF.scheduler.max_attempts])
+def test_user_learns_that_the_group_has_no_host(attempts_count: int) -> None:
+    """In a small pool, that is why a server could not be built."""
+    build = _Build(attempts_count)
+    build.fail(_REFUSED)
+    assert build.fault.endswith('Last exception: Anti-affinity')
 
 
 def test_refusals_count_if_the_group_cannot_be_read(
