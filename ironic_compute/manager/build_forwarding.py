@@ -122,9 +122,15 @@ class ForwardsBuilds(BuildMessages):
         request: Mapping[str, Any],
         node: NodeId,
     ) -> None:
-        """Send a build to the host that holds another node."""
+        """Send a build to the host that holds another node.
+
+        If the node of the message was pushed, and its row is older than Nova
+        18, this host takes the row's uuid for another node, which has no row.
+        """
         properties = request['filter_properties'] or {}
-        holder = forwarding.read_holder(context, node)
+        holder, own = forwarding.read_holder(context, node), request['node']
+        if not holder and forwarding.read_provider(context, own) == node:
+            holder, node = forwarding.read_holder(context, own), own
         if holder is None or not forwarding.count_hop(properties):
             LOG.warning(
                 'Server %(server)s has node %(node)s by now, but its build '

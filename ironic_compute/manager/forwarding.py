@@ -91,3 +91,15 @@ def read_holder(context: Any, node: str) -> str | None:
     except nova_exception.ComputeHostNotFound:
         return None
     return str(row.host) if row.host else None
+
+
+def read_provider(context: Any, node: str) -> str:
+    """Return the provider of a node whose row may be older than Nova 18.
+
+    The uuid of such a row, and of its provider, is not the node's. Blocks for
+    one RPC.
+    """
+    try:
+        return str(objects.ComputeNode.get_by_nodename(context, node).uuid)
+    except nova_exception.ComputeHostNotFound:
+        return node

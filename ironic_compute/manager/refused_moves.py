@@ -14,11 +14,10 @@ from typing import Any
 
 from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception as nova_exception
-from nova import objects
 from nova.compute import manager as nova_manager
 
 from hashring.clock import Clock
-from ironic_compute.manager import stale_messages
+from ironic_compute.manager import forwarding, stale_messages
 from ironic_compute.manager.refusals import (
     REASONS,
     refusal_of,
@@ -121,24 +120,13 @@ def _free_other_nodes(self: Any, context: Any, instance: Any) -> None:
     found = set(client.get_allocs_for_consumer(context, server)['allocations'])
     own = instance.node
     if found and own not in found:
-        own = _read_provider(context, own)
+        own = forwarding.read_provider(context, own)
     for provider in found - {own}:
         _check_done(
             client.remove_provider_tree_from_instance_allocation(
                 context, server, provider
             )
         )
-
-
-def _read_provider(context: Any, node: str) -> str:
-    """Return the provider of a node whose row may be older than Nova 18.
-
-    The uuid of such a row, and of its provider, is not the node's.
-    """
-    try:
-        return str(objects.ComputeNode.get_by_nodename(context, node).uuid)
-    except nova_exception.ComputeHostNotFound:
-        return node
 
 
 def _move_allocations(

@@ -10,6 +10,7 @@ from typing import Any
 
 import oslo_messaging
 import pytest
+from nova import exception as nova_exception
 from nova import objects
 from nova.compute import build_results, task_states, vm_states
 from nova.compute import manager as nova_manager
@@ -83,7 +84,7 @@ def _manager(monkeypatch: pytest.MonkeyPatch, holder: str) -> Any:
     monkeypatch.setattr(
         objects.ComputeNode,
         'get_by_nodename',
-        lambda context, node: types.SimpleNamespace(host=holder),
+        lambda context, node: types.SimpleNamespace(host=holder, uuid=node),
     )
     return manager
 
@@ -413,6 +414,27 @@ def test_build_of_another_node_is_sent_to_its_holder(
         'filter_properties': {'limits': {}, forwarding.HOPS: 1},
     }
     assert manager.compute_rpcapi.casts == [(SERVER, holder, rest)]
+
+
+def test_build_of_a_pushed_node_with_a_row_before_nova_18_is_forwarded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its allocation is on the row's uuid, which no node has.
+
+    The build was dropped, and its server ended in ERROR as lost.
+    """
+    manager = _manager(monkeypatch, 'c2')
+
+    def read(context: Any, node: str) -> Any:
+        if node != 'n1':
+            raise nova_exception.ComputeHostNotFound(host=node)
+        return types.SimpleNamespace(host='c2', uuid='row-uuid')
+
+    monkeypatch.setattr(objects.ComputeNode, 'get_by_nodename', read)
+    request = {'node': 'n1', 'filter_properties': {}}
+    manager.forward_to_node('ctx', SERVER, request, NodeId('row-uuid'))
+    (cast,) = manager.compute_rpcapi.casts
+    assert (cast[1], cast[2]['node']) == ('c2', 'n1')
 
 
 @pytest.mark.parametrize(
