@@ -90,8 +90,8 @@ def translated_errors(arguments: Sequence[str]) -> Iterator[None]:
 def translated_values() -> Iterator[None]:
     """Translate the error about a value that is not valid.
 
-    oslo.config checks a value when it is read, and :func:`check_values` checks
-    our own options only: one of Nova is found wrong at any later moment.
+    oslo.config checks a value when it is read, and :func:`check_values` reads
+    our own options only. A wrong value of Nova's shows when it is used.
 
     :raises errors.ConfigError: the message has the option and the file
     """
@@ -114,11 +114,11 @@ def check_values(conf: Any) -> None:
     _check_group(conf, opts.list_opts())
 
 
-def find_unknown(conf: Any) -> list[str]:
+def find_unknown_options(conf: Any) -> list[str]:
     """Return a phrase about each option of our groups that does not exist.
 
-    oslo.config ignores it. With a misspelt backend_url a daemon would use the
-    default backend, in which it is alone.
+    oslo.config ignores such an option. With a misspelt backend_url a daemon
+    would use the default backend, in which it is alone.
     """
     declared = (hashring.opts, resource_tracker.opts, opts)
     known = {
@@ -140,6 +140,7 @@ def find_unknown(conf: Any) -> list[str]:
 
 
 def _names(option: Any) -> set[str]:
+    """Return the names that a file may use for an option."""
     former = {each.name for each in option.deprecated_opts}
     return {option.name, option.dest, *former}
 
@@ -160,9 +161,10 @@ def _read_files(conf: Any) -> Iterator[pathlib.Path]:
 
 
 def _parse(file: pathlib.Path) -> dict[str, Any]:
-    """Return the options of a file by group; none of a pipe, which was read.
+    """Return the options of a file by group; none if they cannot be read.
 
-    The file was read before, and may be another one by now.
+    oslo.config has read the file before. A pipe is empty by now, and a file
+    may have been replaced.
     """
     sections: dict[str, Any] = {}
     if file.is_file():
@@ -229,10 +231,10 @@ def _check_files(arguments: Sequence[str]) -> None:
 
 
 def _check_folder(folder: str) -> None:
-    """Check that this user may see the files in a folder.
+    """Check that this user may list the files in a folder.
 
-    oslo.config finds none in one that is closed. Without the options of these
-    files the daemon would use the default backend, in which it is alone.
+    oslo.config takes a folder without this right for an empty one. Without its
+    options a daemon would use the default backend, in which it is alone.
     """
     try:
         os.listdir(folder)
@@ -241,7 +243,7 @@ def _check_folder(folder: str) -> None:
             f'The configuration folder {folder} cannot be read: {exc.strerror}'
         ) from exc
     except OSError:
-        pass  # A default one that is no folder has no files.
+        pass  # A default folder need not exist.
 
 
 def _parse_names(arguments: Sequence[str]) -> argparse.Namespace:

@@ -20,9 +20,9 @@ from hashring.agent import Agent
 from hashring.agent_status import AgentStatus
 from hashring.clock import Clock, SystemClock
 from hashring.counts import HostMove
-from hashring.doubts import find_doubts
 from hashring.events import Why
 from hashring.membership import Membership, new_boot
+from hashring.option_warnings import find_warnings
 from hashring.ring import Host
 from hashring.state_dir import StateDir
 from ironic_compute.agent.groups import (
@@ -115,7 +115,7 @@ def build_agent(
     clock = SystemClock()
     backend = BackendMetrics(clock)
     membership = _make_membership(conf, group, timing, backend)
-    _log_doubts(conf)
+    _log_warnings(conf)
     workers = _make_workers(conf, commands.worker, clock, fork_server)
     if predecessor is not None:
         state.check()  # While the other daemon can still serve on.
@@ -144,10 +144,10 @@ def build_agent(
     return daemon
 
 
-def _log_doubts(conf: Any) -> None:
-    for doubt in find_doubts(conf):
+def _log_warnings(conf: Any) -> None:
+    for reason in find_warnings(conf):
         LOG.warning(
-            'nova.conf should be corrected: %(doubt)s', {'doubt': doubt}
+            'nova.conf should be corrected: %(reason)s', {'reason': reason}
         )
 
 

@@ -71,7 +71,7 @@ def configure(conf: Any, arguments: list[str]) -> None:
     _read(conf, arguments)
     config.check_values(conf)
     config.set_up_logging(conf, config.PROG)
-    if unknown := config.find_unknown(conf):
+    if unknown := config.find_unknown_options(conf):
         LOG.warning(
             'nova.conf sets options that do not exist, so they have no '
             'effect: %(options)s',

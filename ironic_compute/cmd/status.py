@@ -21,7 +21,7 @@ from oslo_log import log as logging
 from oslo_upgradecheck import upgradecheck
 
 import hashring.errors
-from hashring import doubts, membership, opts
+from hashring import membership, option_warnings, opts
 from hashring.clock import SystemClock
 from hashring.group import Member
 from hashring.ring import Host
@@ -54,7 +54,8 @@ _NAMED_MAX = 20
 _NOVA_TIMEOUT_S = _RABBITMQ_TIMEOUT_S = 30.0
 # As of a program that SIGINT has ended.
 _CTRL_C = 130
-# The default; it is also used if the option is missing or below another group.
+# file:// is also the default, which is used if backend_url is misspelt or
+# below another group.
 _ONE_MACHINE = (
     '. [coordination] backend_url is file://…: daemons of other machines are '
     'not seen, and do not adopt the hosts of this one. If there are several '
@@ -86,9 +87,10 @@ class Checks(upgradecheck.UpgradeCommands):
             return exc
 
     def check(self) -> upgradecheck.Code:
-        """Run all checks, if each option has a value that is valid.
+        """Run all checks; print one sentence about a value that is not valid.
 
-        One of Nova is read by a check, whose error would be a traceback.
+        A check may be the first reader of an option of Nova, so the error may
+        come from any of them; without a translation it would be a traceback.
         """
         try:
             config.check_values(CONF)
@@ -107,8 +109,10 @@ class Checks(upgradecheck.UpgradeCommands):
             )
         except hashring.errors.ConfigError as exc:
             return _failure(exc)
-        wrong = [f'No such option: {one}' for one in config.find_unknown(CONF)]
-        return _result(upgradecheck.Code.WARNING, [*wrong, *_doubts()])
+        unknown = config.find_unknown_options(CONF)
+        wrong = [f'No such option: {option}' for option in unknown]
+        wrong += _find_warnings()
+        return _result(upgradecheck.Code.WARNING, wrong)
 
     def _check_coordination(self) -> upgradecheck.Result:
         """Check the backend; warn if daemons of the pool have another term."""
@@ -272,10 +276,13 @@ class Checks(upgradecheck.UpgradeCommands):
     )
 
 
-def _doubts() -> Iterator[str]:
-    """Yield what should be corrected; a URL that is refused has a check."""
+def _find_warnings() -> Iterator[str]:
+    """Yield the warnings about `[coordination]`.
+
+    A URL that is refused is left to the check of the backend.
+    """
     with contextlib.suppress(hashring.errors.BackendRefused):
-        yield from doubts.find_doubts(CONF)
+        yield from option_warnings.find_warnings(CONF)
 
 
 def _read_members() -> tuple[Member, ...]:

@@ -40,7 +40,7 @@ def test_own_file_need_not_be_there(tmp_path: pathlib.Path) -> None:
 
 
 def test_closed_folder_of_options_is_named() -> None:
-    """Its files were ignored, and each daemon was alone in its backend."""
+    """Its files were ignored, so each daemon was alone in its backend."""
     # Others may not enter the folders of pytest.
     with tempfile.TemporaryDirectory() as parent:
         closed = pathlib.Path(parent) / 'nova.conf.d'
@@ -80,7 +80,10 @@ def test_value_that_refers_to_itself_is_named(tmp_path: pathlib.Path) -> None:
 def test_options_of_ours_that_do_not_exist_are_found(
     tmp_path: pathlib.Path,
 ) -> None:
-    """Those of other groups may be of services that read the same file."""
+    """A misspelt backend_url was ignored, and nothing said so.
+
+    Options of other groups may belong to services that read the same file.
+    """
     file = tmp_path / 'nova.conf'
     file.write_text(
         '[DEFAULT]\nhots = c1\n[coordination]\nbackend_ulr = etcd3+http://h\n'
@@ -90,7 +93,7 @@ def test_options_of_ours_that_do_not_exist_are_found(
     conf = cfg.ConfigOpts()
     config.register_opts(conf)
     conf(['--config-file', str(file), '--config-dir', str(tmp_path)])
-    assert config.find_unknown(conf) == [
+    assert config.find_unknown_options(conf) == [
         '[coordination] backend_ulr (write backend_url)',
         '[coordination] settle_s (it belongs to [ironic_compute])',
         '[ironic_compute] shoe_size (remove it)',

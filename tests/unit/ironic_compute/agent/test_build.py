@@ -46,7 +46,7 @@ def test_hosts_that_nova_takes_for_down_too_soon_are_refused(conf):
 
 
 def test_agent_starts_with_a_doubtful_url_and_names_it(conf, caplog):
-    """One that ran for years ended after its upgrade, and all its peers."""
+    """If it were refused, all daemons of the pool would end at an upgrade."""
     conf.config(group='coordination', backend_url='redis://h/1')
     build_agent(conf.conf, 'agent', _COMMANDS)
     assert 'nova.conf should be corrected: [coordination]' in caplog.text

@@ -56,11 +56,11 @@ def test_folder_of_the_backend_is_created_before_the_first_start(
     ('url', 'named'), [('redis://h/1', ['write ?db=1']), ('redis://h:x', [])]
 )
 def test_doubtful_url_is_named(url: str, named: list[str]) -> None:
-    """The daemon runs with it; one that it refuses has another check."""
+    """The daemon runs with it; a URL that it refuses has another check."""
     CONF.set_override('backend_url', url, group='coordination')
-    doubts = list(status._doubts())
-    for part, doubt in zip(named, doubts, strict=True):
-        assert part in doubt
+    warnings = list(status._find_warnings())
+    for part, warning in zip(named, warnings, strict=True):
+        assert part in warning
 
 
 def test_backend_of_one_machine_is_named(tmp_path: pathlib.Path) -> None:

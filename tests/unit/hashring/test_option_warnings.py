@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of `[coordination]` that a daemon accepts, and warns of."""
+"""Values of `[coordination]` of which a daemon warns, but does not end."""
 
 import pathlib
 from typing import Any
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from oslo_config import cfg
 
-from hashring import doubts, opts
+from hashring import option_warnings, opts
 from hashring.group import Boot
 from hashring.membership import Membership
 from hashring.ring import Host
@@ -20,16 +20,16 @@ def found(**values: Any) -> list[str]:
     for name, value in values.items():
         conf.set_override(name, value, group='coordination')
     opts.check_options(conf, service_down_time_s=60.0)
-    return list(doubts.find_doubts(conf))
+    return list(option_warnings.find_warnings(conf))
 
 
-def test_defaults_leave_no_doubt() -> None:
-    """Nothing is said of a folder either, which has a path and no server."""
+def test_defaults_have_no_warning() -> None:
+    """The default backend is a folder: a path without a server."""
     assert found() == []
 
 
 def test_loop_that_is_longer_than_the_lease_is_named() -> None:
-    """A daemon that ran with it, and waited, ended after its upgrade."""
+    """If it were refused, a running daemon would end at its upgrade."""
     (only,) = found(
         lease_term_s=6,
         lease_margin_s=2.0,
@@ -55,7 +55,7 @@ def test_loop_that_is_longer_than_the_lease_is_named() -> None:
 def test_part_that_tooz_ignores_is_named(
     tmp_path: pathlib.Path, url: str, named: str
 ) -> None:
-    """A daemon that ran with it ended after its upgrade."""
+    """If it were refused, a running daemon would end at its upgrade."""
     file = tmp_path / 'ca.pem'
     file.touch()
     url = url.replace('FILE', str(file))
@@ -77,6 +77,6 @@ def test_part_that_tooz_ignores_is_named(
         'memcached://h/1',
     ],
 )
-def test_path_without_a_meaning_is_no_doubt(url: str) -> None:
+def test_path_without_a_meaning_has_no_warning(url: str) -> None:
     """The database 0 is the default one; etcd and memcached have none."""
     assert found(backend_url=url) == []

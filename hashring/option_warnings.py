@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Doubts: what an operator should correct in `[coordination]`, not must.
+"""Warnings about values of `[coordination]` with which a daemon can still run.
 
-A daemon may have run for years with it, as well as it can. If it were refused,
+A daemon may have run with such a value for years. If the value were refused,
 each daemon of the pool would end at its next upgrade, and no host would be
-served. So the daemon says it at its start, and so does the upgrade check.
+served. So the daemon logs a warning at its start, and the upgrade check shows
+it, too.
 """
 
 import urllib.parse
@@ -14,8 +15,8 @@ from hashring import backend as backends
 from hashring.backend import OPTION, Backend
 from hashring.opts import GROUP, Timing
 
-# The files of TLS that tooz ignores without TLS. Those of Redis would end in
-# an error; `hashring.backend` refuses them.
+# The options of TLS files that tooz ignores if the URL does not ask for TLS.
+# Those of Redis would end in an error; `hashring.backend` refuses them.
 _FILES_OF_ZOOKEEPER = ('ca', 'certfile', 'keyfile')
 _TLS_FILES: Mapping[str, Sequence[str]] = {
     'etcd3+http': ('ca_cert', 'cert_cert', 'cert_key'),
@@ -23,28 +24,30 @@ _TLS_FILES: Mapping[str, Sequence[str]] = {
     'zookeeper': _FILES_OF_ZOOKEEPER,
     'kazoo': _FILES_OF_ZOOKEEPER,
 }
+# Other programs give the path of these URLs a meaning.
 _WITH_PATH = frozenset({'redis', 'zookeeper', 'kazoo'})
 
 
-def find_doubts(conf: Any) -> Iterator[str]:
-    """Yield a sentence about each doubt.
+def find_warnings(conf: Any) -> Iterator[str]:
+    """Yield a sentence, without a full stop, about each such value.
 
     :raises BackendRefused: backend_url cannot be used
     """
-    yield from _of_loop(Timing.from_conf(conf))
+    yield from _warn_of_loop(Timing.from_conf(conf))
     options = conf[GROUP]
     backend = backends.parse(
         options.backend_url, term_s=float(options.lease_term_s)
     )
-    yield from _of_path(backend)
-    yield from _of_tls(backend)
+    yield from _warn_of_path(backend)
+    yield from _warn_of_unused_tls(backend)
 
 
-def _of_loop(timing: Timing) -> Iterator[str]:
-    """Doubt a loop that is longer than what is left of a lease.
+def _warn_of_loop(timing: Timing) -> Iterator[str]:
+    """Warn of a loop that is longer than what is left of a lease.
 
-    Workers get a new deadline with each round, and one may come a heartbeat
-    late. If the former deadline has passed, their gates are shut until then.
+    Workers get a new deadline in each round of the loop. A heartbeat that was
+    sent just after a round counts only in the next one. If the former deadline
+    has passed by then, the gates of the workers are shut meanwhile.
     """
     most_s = (
         timing.lease_term_s
@@ -59,13 +62,13 @@ def _of_loop(timing: Timing) -> Iterator[str]:
         )
 
 
-def _of_path(backend: Backend) -> Iterator[str]:
-    """Doubt a path behind the server, which may be meant to separate clouds.
+def _warn_of_path(backend: Backend) -> Iterator[str]:
+    """Warn of a path behind the server, which may be meant to separate clouds.
 
-    Other programs take it for the database of Redis, or the root of their
-    entries in ZooKeeper; tooz ignores it. The daemons of two clouds would be
-    in one group. With the option that has the meant effect they are in another
-    group than before, so no daemon may run with the former URL.
+    Other programs read the path as the database of Redis, or as the root of
+    their entries in ZooKeeper. tooz ignores it, so the daemons of two clouds
+    are in one group. The option that does separate them changes the group, so
+    no daemon of the pool may still run with the former URL.
     """
     parts = urllib.parse.urlsplit(backend.url)
     path = parts.path.strip('/')
@@ -82,11 +85,11 @@ def _of_path(backend: Backend) -> Iterator[str]:
     )
 
 
-def _of_tls(backend: Backend) -> Iterator[str]:
-    """Doubt certificates in a URL that sends all in the clear.
+def _warn_of_unused_tls(backend: Backend) -> Iterator[str]:
+    """Warn of TLS files in a URL that does not ask for TLS.
 
-    Its operator may take the connection for an encrypted one. Templates such
-    as Kolla's for Cinder name an authority for etcd without TLS as well.
+    An operator may believe that the connection is encrypted. A template such
+    as Kolla's for Cinder names an authority even if etcd has no TLS.
     """
     files = _TLS_FILES.get(backend.scheme, ())
     unused = [name for name in files if backend.has(name)]
