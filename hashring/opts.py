@@ -17,7 +17,7 @@ GROUP = 'coordination'
 # The restart grace must leave so much time before Nova shows the Service as
 # down.
 WORKER_START_S = 5.0
-# A margin is 2 s or more, and a third of the term at most.
+# ``lease_margin_s`` is 2 s or more, and at most a third of the term.
 LEASE_TERM_MIN_S = 6.0
 # A service that is restarted, or a single slow request, is no reason to move.
 HALF_ALIVE_MIN_S = 10.0
@@ -122,7 +122,7 @@ OPTS = [
         max=5.0,
         help="Seconds between two rounds of the agent's loop when no event "
         'wakes it. Lower: quicker reactions. Higher: less CPU. At most '
-        'adopt_step_s, and best less than four fifths of lease_term_s minus '
+        'adopt_step_s, and best less than 0.8 * lease_term_s - '
         'lease_margin_s.',
     ),
 ]
@@ -221,9 +221,9 @@ def _check_grace(
     most_s = room_s - timing.lease_term_s
     if timing.restart_grace_s > most_s:
         cure = f'set it to {most_s:g} or less, or '
-        if most_s < 0:  # No grace is short enough.
+        if most_s < 0:  # Not even 0 is short enough.
             cure = f'set it to 0 and lower lease_term_s to {room_s:g}, or '
-        if room_s < LEASE_TERM_MIN_S:  # No lease is, either.
+        if room_s < LEASE_TERM_MIN_S:  # No lease is short enough, either.
             cure = ''
         raise errors.ConfigError(
             f'[coordination] restart_grace_s is {timing.restart_grace_s:g}, '

@@ -43,8 +43,8 @@ def test_bad_relations_are_refused(values: dict[str, Any], part: str) -> None:
     assert str(caught.value).startswith('[coordination] ')
 
 
-def test_cure_of_the_grace_is_one() -> None:
-    """With 0 it was refused as well, and the advice was "0 or less"."""
+def test_advice_can_be_followed_if_no_grace_is_short_enough() -> None:
+    """The advice was "0 or less", and 0 was refused as well."""
     with pytest.raises(errors.ConfigError) as caught:
         opts.check_options(
             conf(restart_grace_s=0.0),
@@ -54,7 +54,7 @@ def test_cure_of_the_grace_is_one() -> None:
     assert 'lower lease_term_s to 10, or raise' in str(caught.value)
 
 
-def test_no_lease_is_as_short_as_nova_would_need() -> None:
+def test_advice_can_be_followed_if_no_lease_is_short_enough() -> None:
     """The advice was to lower lease_term_s to 0 or less."""
     with pytest.raises(errors.ConfigError) as caught:
         opts.check_options(
