@@ -241,7 +241,7 @@ def parse(url: str, *, term_s: float) -> Backend:
     except ValueError as exc:
         are_several = ',' in url.partition('?')[0].rpartition('@')[2]
         why = f'({exc}): {_HOSTS_CURE if are_several else _CURE}'
-        if '@' in url:  # With a password the error may have a part of it.
+        if '@' in url:  # The error may have a part of the password.
             why = f'({_HOSTS_CURE})' if are_several else _URL_CURE
         raise errors.BackendRefused(f'{OPTION} is not a URL {why}.') from (
             None if '@' in url else exc
@@ -412,13 +412,13 @@ def _servers(parts: urllib.parse.SplitResult) -> Sequence[Server]:
         names += _listed(options)
     elif parts.scheme in _OF_ZOOKEEPER:
         port, cure = 2181, f'{parts.scheme}://{_HOSTS}'
-        # kazoo takes several from here, too, if only the last has a port.
+        # kazoo accepts several here, too, if only the last has a port.
         names = [*parts.netloc.split(','), *_listed(options)]
     elif 'sentinel' in options:
         port, cure = None, _SENTINELS
         names += options.get('sentinel_fallback', [])
     else:
-        if parts.hostname:  # It is neither a folder nor a socket.
+        if parts.hostname:  # Else the URL names a folder or a socket.
             _server(parts.netloc, 1, f'{parts.scheme}://HOST:PORT')
         return ()
     return tuple(_server(name, port, cure) for name in names)

@@ -434,14 +434,14 @@ def _load(backend: backends.Backend, member_id: str) -> Any:
             member_id.encode('ascii'),
             **_DRIVER_OPTIONS.get(backend.scheme, {}),
         )
-    # The latter is stevedore's, if there is no such driver.
+    # stevedore raises a RuntimeError if it finds no such driver.
     except (ImportError, RuntimeError) as exc:
         raise errors.BackendRefused(
             f'{backends.OPTION} is {backend.shown}, but tooz cannot load '
             f'its driver ({exc}): install the client library, e.g. '
             'pip install "tooz[etcd3gw,redis,zookeeper,memcached]".'
         ) from exc
-    except Exception as exc:  # Of any class: it depends on the driver.
+    except Exception as exc:  # Each driver has errors of its own.
         raise errors.BackendRefused(
             f'{backends.OPTION} has options that its driver cannot use '
             f'({exc}): correct them; use_ssl needs ssl_cert.'

@@ -37,8 +37,8 @@ def _part(name: str | None) -> str:
 def find_overlap(mine: str, other: str) -> str | None:
     """Return a sentence if two pools share nodes, else None.
 
-    Both pools would hold the nodes that they share. Two names of a shard that
-    differ only in case are those of one shard.
+    Both pools would hold the nodes that they share. The case of letters does
+    not matter: Ironic takes names that differ only in case for one.
 
     :param mine: the name of this agent's group
     :param other: the name of another group

@@ -157,7 +157,7 @@ def read_row_soon(node: NodeId) -> Any | NovaRefused | None:
 def read_host_soon(name: str | None) -> NovaHost | None:
     """Read what Nova has of a host; None if it cannot be read now.
 
-    `read_row_soon` must have had an answer before.
+    Call it after `read_row_soon`, which connects to nova-conductor.
     """
     if not name:
         return None
@@ -256,11 +256,11 @@ class ControlApp(app.App):
             raise SystemExit(exit_codes.print_config_error(exc)) from exc
 
     def interact(self) -> None:
-        """Run the commands that are typed, if the shell has named none.
+        """Read commands from the input; the command line has none.
 
-        cmd2 takes the words after the name of this program for commands. Here
-        they are options, which have been read: "ironic-computectl
-        --config-file FILE" said that --config-file is no command.
+        cmd2 would run the words of the command line as commands. They are
+        options, which were read before: "ironic-computectl --config-file FILE"
+        printed that --config-file is no command.
         """
         words, sys.argv = sys.argv, sys.argv[:1]
         try:

@@ -47,8 +47,8 @@ _CHECKS = (
     provider_checks.check_traits,
     leftover_checks.check_states,
 )
-# Ironic's last_error may have the whole output of a program, of many lines,
-# which would make the table as wide. The command beside it shows all.
+# Ironic's last_error may be the whole output of a program, which would make
+# the table unreadable. The remedy is the command that shows all of it.
 _ERROR_MAX = 300
 # They say nothing that another finding about the node does not say.
 _COVERED = frozenset({catalogue.NOT_RESERVED})
@@ -77,7 +77,7 @@ class Evidence:
     :param is_holder_read: False: nova-conductor did not answer
     :param row_uuid: the uuid of the record in Nova, which the provider should
         have, too
-    :param nova: what Nova has of that host; None: it was not read
+    :param nova: what Nova has of the holder; None: it was not read
     """
 
     facts: NodeFacts
@@ -224,7 +224,7 @@ def _obstacles(evidence: Evidence) -> Iterator[Finding]:
 def _of_host(evidence: Evidence) -> Iterator[Finding]:
     """Yield why nova-scheduler sends no build to the host of the node.
 
-    Placement offers the node all the same, so nothing else would tell it.
+    Placement offers the node all the same, so no other finding shows it.
     """
     host, nova = evidence.holder, evidence.nova
     if host is None or nova is None:

@@ -30,7 +30,7 @@ class ExplainedCommand(command.Command):
         """Run the command; return the exit status.
 
         :raises errors.ConfigError: an option of Nova has a value that is not
-            valid; oslo.config names an object of its own beside the file
+            valid; oslo.config's own error shows the file as an object
         """
         with config.translated_values():
             status: int = super().run(parsed_args)

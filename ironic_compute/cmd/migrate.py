@@ -50,8 +50,9 @@ COLUMNS = ('Step', 'Host', 'Where', 'Do', 'Why', 'Then', 'To undo')
 # A host is asked twice as often as two consumers of its queue need.
 _QUESTIONS_COUNT = 4
 
-# The queues are not looked at, and with the last nova-compute the step that
-# deletes them has left the plan. Undeleted they grow without end.
+# The step that deletes the queues leaves the plan when the last nova-compute
+# runs, whether it was carried out or not: the command cannot see the queues.
+# Those that are left grow without end.
 _QUEUES = (
     f'If "rabbitmqctl list_queues name consumers" still has names that begin '
     f'with {queue_name("")} and have no consumer, delete these queues, except '

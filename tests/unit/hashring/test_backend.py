@@ -276,7 +276,7 @@ def test_further_servers_of_etcd_are_in_hosts() -> None:
         backend.Server('b', 2379),
         backend.Server('fd00::1', 4000),
     )
-    # As a message shows them, for another connection to be tried with it.
+    # A message shows addresses that an operator can connect to.
     assert found.shown == 'etcd3+https://a:23790,b:2379,[fd00::1]:4000'
 
 
@@ -302,7 +302,7 @@ def test_several_servers_before_the_options() -> None:
 
 
 @pytest.mark.parametrize('scheme', ['redis', 'memcached'])
-def test_several_servers_of_one_are_named(scheme: str) -> None:
+def test_several_servers_are_refused_if_one_is_possible(scheme: str) -> None:
     """The daemon looked for "a,b" for ever, and its log named only "a"."""
     with pytest.raises(errors.BackendRefused, match='the server "a,b:1"'):
         backend.parse(f'{scheme}://a,b:1', term_s=15.0)

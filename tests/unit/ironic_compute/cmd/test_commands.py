@@ -115,7 +115,10 @@ def test_a_pool_without_daemons(tmp_path: pathlib.Path, command: str) -> None:
 def test_option_of_nova_with_a_wrong_value(
     tmp_path: pathlib.Path, command: str, status: int
 ) -> None:
-    """It is found when it is read: with a traceback and status 255, or 1."""
+    """The programs ended with a traceback and status 255, or with status 1.
+
+    oslo.config checks such a value only when it is read.
+    """
     module, *arguments = command.split()
     file = tmp_path / 'nova.conf'
     file.write_text(
@@ -141,7 +144,7 @@ def test_option_of_nova_with_a_wrong_value(
 def test_options_without_a_command_are_no_commands(
     tmp_path: pathlib.Path,
 ) -> None:
-    """What cmd2 took for commands was said to be none."""
+    """The program printed that --config-file and the file are no commands."""
     file = tmp_path / 'nova.conf'
     file.write_text(f'[coordination]\nbackend_url = file://{tmp_path}\n')
     program = [sys.executable, '-W', 'ignore', '-m', 'ironic_compute.cmd.ctl']

@@ -93,7 +93,7 @@ def test_obstacle_in_ironic_is_named(cloud, fields, words):
 
 
 def test_part_of_a_machine_is_named_once(cloud):
-    """A state that no build depends on is left out."""
+    """Its provision state is no second finding: no build ever gets it."""
     cloud.ironic.change(NODE, parent_node='m1', provision_state='enroll')
     cloud.report()
     (found,) = cloud.findings()
@@ -101,7 +101,7 @@ def test_part_of_a_machine_is_named_once(cloud):
 
 
 def test_long_last_error_is_cut(cloud):
-    """The output of a program, of many lines, made the table as wide."""
+    """The output of a program, of many lines, made the table unreadable."""
     error = 'Deploy step failed:\n  stderr: ' + 'no such disk\n' * 2000
     cloud.ironic.change(NODE, provision_state='clean failed', last_error=error)
     cloud.report()

@@ -69,7 +69,10 @@ def test_end_is_said() -> None:
 
 
 def test_end_of_the_way_back_names_the_queues() -> None:
-    """Their step is gone with the last nova-compute, done or not."""
+    """Their step leaves the plan with the last nova-compute, done or not.
+
+    The operator saw "Nothing is left to do", and the queues grew.
+    """
     state = dataclasses.replace(STOCK, nodes_count=1)
     found = Found('a pool', {A: state})
     assert not plan_way_back(found)
@@ -81,8 +84,8 @@ def test_end_of_the_way_back_names_the_queues() -> None:
     assert 'of another pool' in said[1]
 
 
-def test_steps_of_the_way_back_are_not_noted() -> None:
-    """One nova-compute is enough, whatever the backend is."""
+def test_steps_of_the_way_back_have_no_notes() -> None:
+    """The other notes are about daemons and their backend, which go."""
     found, steps = ONE, plan(ONE)
     for is_folder in (True, False):
         assert not list(

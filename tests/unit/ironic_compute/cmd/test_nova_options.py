@@ -69,7 +69,7 @@ def _configure(folder: pathlib.Path, text: str) -> tuple[str, set[str]]:
 
 
 def _read(folder: pathlib.Path, text: str) -> tuple[str, set[str], str]:
-    """Return the same, and what the agent has logged."""
+    """Return the host, the libraries, and what the agent has logged."""
     file = folder / 'nova.conf'
     file.write_text(text.replace('FOLDER', str(folder)))
     done = subprocess.run(
@@ -132,8 +132,8 @@ def test_value_that_refers_to_itself_is_left_to_its_reader() -> None:
     conf = cfg.ConfigOpts()
 
     def read(trial: cfg.ConfigOpts) -> None:
-        group = cfg.StrOpt('state_path', default='$state_path/x')
-        trial.register_opt(group, group='ironic_compute')
+        option = cfg.StrOpt('state_path', default='$state_path/x')
+        trial.register_opt(option, group='ironic_compute')
         trial([], default_config_files=[], default_config_dirs=[])
 
     nova_options.register_opts(conf, read)
