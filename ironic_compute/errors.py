@@ -20,8 +20,8 @@ UNKNOWN_REFERENCE = (
 REFERENCE_CURE = (
     'it refers with $ to an option that does not exist; write $$ for a $'
 )
-# In place of a RecursionError: oslo.config takes an option of the same group
-# first, so "state_path = $state_path/ironic" means itself and not Nova's.
+# In place of a RecursionError: oslo.config looks in the option's own group
+# first, so "state_path = $state_path/ironic" refers to itself, not to Nova's.
 SELF_REFERENCE_CURE = (
     'it refers with $ to itself, not to the option of that name in another '
     'group; write the value out'

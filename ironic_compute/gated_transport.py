@@ -3,9 +3,9 @@
 
 Before keystoneauth1 sends a request, it may have to get a token. If the
 service refuses that token, it gets another one and sends the request again.
-Keystone may take longer for this than the lease lasts. So it is not enough to
-look at the gate before the session is called: this looks when the token is
-there.
+Keystone may take longer for this than the lease lasts. So a check of the gate
+before the session is called is not enough: here each request is checked once
+more, when it has its token.
 """
 
 import functools

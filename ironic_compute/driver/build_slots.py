@@ -21,10 +21,9 @@ class BuildSlots:
 
     :param count: how many builds may have a slot at once
     :param cancellations: the builds that must not wait any longer
-    :param waiting_threads: gets the threads that wait for a slot. A worker
-        that stops does not wait for them: builds may keep all slots for long
-        while Ironic has too many deploys, and the next worker gets the
-        messages
+    :param waiting_threads: gets the threads that wait for a slot, so that a
+        worker that stops does not wait for them. They may wait for long while
+        Ironic has too many deploys, and the next worker gets their messages
     """
 
     def __init__(

@@ -37,14 +37,14 @@ ConfigDrive = Mapping[str, Any] | bytes
 
 
 class DriveMetadata(nova_metadata.InstanceMetadata):
-    """Nova's metadata of a server, for a config drive.
+    """Nova's metadata of a server, which always has a ``vendor_data.json``.
 
-    Nova's have no ``vendor_data.json`` if ``[api] vendordata_providers`` lacks
-    StaticJSON, but Nova's builder of images looks each one up and fails.
+    Nova leaves that file out if ``[api] vendordata_providers`` lacks
+    StaticJSON, but Nova's builder of images reads it, and would fail.
     """
 
     def lookup(self, path: str) -> Any:
-        """Return the content of a file; static vendor data may be empty.
+        """Return the content of a file; an empty ``vendor_data.json`` if none.
 
         :raises InvalidMetadataPath: there is no such file
         """

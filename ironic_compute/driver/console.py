@@ -29,8 +29,8 @@ _POLL_S = 1.0
 # and the request to enable it waits for that.
 _DISABLE_S = 45.0
 
-# How the names of Ironic's serial console interfaces end. The one named "ilo",
-# which Ironic no longer has, uses shellinabox.
+# How the names of Ironic's serial console interfaces end. "ilo" is one of
+# older releases, which uses shellinabox.
 _SERIAL = ('-socat', '-shellinabox', 'ilo')
 
 
@@ -96,8 +96,9 @@ class Console:
     def _check_is_graphical(self, node: NodeId) -> None:
         """Check that a node's console is no serial one.
 
-        A dashboard asks for a VNC console first, whatever the node has. A
-        serial console that the operator has disabled would be enabled.
+        Horizon requests a VNC console first, whatever the node has. Without
+        this check, its request would enable a serial console that the operator
+        has disabled.
 
         :raises ConsoleTypeUnavailable: it is a serial one
         """

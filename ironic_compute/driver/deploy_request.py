@@ -22,17 +22,17 @@ LOG = logging.getLogger(__name__)
 CHANGED_AT = 'provision_updated_at'
 BUILD, REBUILD = 'active', 'rebuild'
 
-# A build for which Ironic has no room yet is requested again after so many
-# checks whether it must still be done, each after so many seconds.
+# While Ironic has too many deploys, a build is requested each half minute.
+# Meanwhile it is checked each second whether the build has been cancelled.
 _QUEUED_CHECKS_COUNT, _CHECK_S = 30, 1.0
 
 
 class _Queued(errors.IronicComputeError):
-    """Ironic has too many deploys to begin that of a build."""
+    """Ironic has too many deploys to begin the one of this build."""
 
 
 def _do_nothing() -> None:
-    """Send the request without a check."""
+    """Take the place of a check that a caller does not need."""
 
 
 @dataclasses.dataclass
@@ -85,7 +85,7 @@ class DeployRequest:
             self._wait_for_others()
 
     def _wait_for_others(self) -> None:
-        """Wait before the next request of a build that Ironic cannot begin.
+        """Wait until a build that Ironic cannot begin is requested again.
 
         A worker that stops does not wait for this thread: the message of the
         build is not acknowledged, so the next worker gets it.

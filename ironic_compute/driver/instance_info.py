@@ -25,9 +25,9 @@ Patch = dict[str, Any]
 # Ironic's API returns this in place of a secret.
 _MASKED = '******'
 
-# Ironic writes here at a deploy whether the image is one of a partition or of
-# a whole disk. At a rebuild it does not look at the new image if it finds that
-# here, and would write a whole disk into a partition, or the other way round.
+# Each deploy notes here whether the image is one of a partition or of a whole
+# disk. If a rebuild finds the note, Ironic does not look at the new image, and
+# may write a whole disk into a partition, or the other way round.
 _FORMER_IMAGE_FIELDS = {'image_type': None}
 
 CLEAR_PATCH: Patch = {'op': 'replace', 'path': '/instance_info', 'value': {}}

@@ -125,14 +125,14 @@ class Teardown:
     ) -> None:
         """Remove a server from a node; success if the node lacks the server.
 
-        What another user of Ironic has deployed on the node stays. The worker
-        that has reserved such a node gives it back at once, unless it ends
-        before (``Deploy.reserve_node``).
+        What another user of Ironic has deployed on the node stays. A build
+        that reserves such a node gives it back at once
+        (``Deploy.reserve_node``), unless its worker ends before.
 
         :param fresh: the node as Ironic has just returned it, which saves a
             read
-        :param is_launched: whether the server has run on the node, so that
-            the deploy is Nova's for certain; saves a read
+        :param is_launched: whether the server has run on the node; then the
+            deploy is Nova's, and no read is needed to find that out
         :raises errors.IronicComputeError: the node still has the server
         """
         try:
@@ -151,7 +151,7 @@ class Teardown:
     def _is_foreign(self, facts: NodeFacts, instance_uuid: str) -> bool:
         """Return whether a node has the server's uuid, but not its deploy.
 
-        Nothing is lost with a deploy that has failed, whosever it is. A node
+        A failed deploy counts as the server's: nothing is lost with it. A node
         in cleaning has no deploy, and Ironic has removed its description.
         """
         state = ProvisionState.parse(facts.provision_state)
@@ -303,7 +303,7 @@ class Teardown:
         """Return a node in "error" when Ironic does not work on it any more.
 
         Ironic 39 shows the error first, then unbinds the networks, and removes
-        the server's uuid at the end.
+        the server's uuid last. Before that, the teardown has not failed yet.
         """
         return wait_until_shown(
             self._waiter,
@@ -346,8 +346,8 @@ class Teardown:
 
         A node may be locked for longer than requests are repeated: if its BMC
         does not answer, Ironic tries to reach it for minutes after the deploy
-        has failed. The half-hour counts from the first answer that says so: a
-        deploy may have taken long before.
+        has failed. The half-hour counts from the first answer that names the
+        lock, because the deploy before it may have taken long.
 
         :raises errors.NodeLocked: it was locked for half an hour
         """
@@ -423,6 +423,7 @@ class Teardown:
 
 
 def _is_launched(instance: Any) -> bool:
+    """Return whether a server has run on its node, not only on another one."""
     is_shelved = instance.vm_state == vm_states.SHELVED_OFFLOADED
     return bool(instance.launched_at) and not is_shelved
 
@@ -447,7 +448,7 @@ def _is_left_in(state: ProvisionState, facts: NodeFacts) -> bool:
 
 
 def _warn_of_running(facts: NodeFacts, instance_uuid: str) -> None:
-    """Warn of a failed teardown, after which Ironic removes the uuid, too."""
+    """Warn of a failed teardown, because its delete succeeds all the same."""
     LOG.warning(
         'Ironic removed server %(server)s from node %(node)s, but could not '
         'tear the node down, so its machine may still run: %(error)s',

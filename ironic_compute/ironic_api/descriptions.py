@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the deploy of a node is one of Nova's: what ``instance_info`` shows.
+"""Finds out from ``instance_info`` whether Nova has requested a node's deploy.
 
 Our driver and Nova's own one describe a server on its node before they request
 the deploy, and Ironic removes the description together with the server's uuid.

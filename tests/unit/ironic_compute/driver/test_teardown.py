@@ -68,8 +68,8 @@ def test_node_locked_for_good_fails_the_destroy():
 def test_destroy_waits_for_a_node_that_is_locked_for_minutes(state):
     """A deploy has failed because the BMC died, which Ironic goes on calling.
 
-    The build was not undone then: its server was in ERROR, and no other node
-    was tried.
+    The node was not freed, so the server was in ERROR, and no other node was
+    tried.
     """
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state=state)
     send, free_s = bench.ironic.set_provision_state, bench.clock.now_s() + 600
@@ -85,7 +85,7 @@ def test_destroy_waits_for_a_node_that_is_locked_for_minutes(state):
 
 
 def test_lock_after_a_long_deploy_is_waited_for():
-    """The half-hour began with the request, and the deploy took most of it."""
+    """The half-hour counted from the delete; most of it went to the deploy."""
     bench = timed.bench(instance_uuid=fake.SERVER, provision_state='deploying')
     ironic = bench.ironic
     ironic.change_after(1700.0, provision_state='deploy failed')
@@ -103,9 +103,9 @@ def test_failed_teardown_raises_the_error_of_ironic():
 
 
 def test_machine_that_ironic_could_not_tear_down_is_named(caplog):
-    """Ironic removes the server's uuid all the same (its conductor's manager).
+    """Ironic removes the server's uuid all the same, so the delete succeeds.
 
-    The delete is done, and nobody would look at the node.
+    Without the warning nobody would look at the node.
     """
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state='active')
     ironic = bench.ironic
@@ -240,9 +240,9 @@ def test_node_whose_deploy_begins_late_is_torn_down(request_, state, free):
     ids=lambda fields: fields['vm_state'],
 )
 def test_deploy_of_another_user_of_ironic_is_left_alone(state, end, fields):
-    """The worker was killed when it had just reserved the node.
+    """A worker was killed when it had just reserved the node for a build.
 
-    Its delete removed what another user of Ironic ran there.
+    A delete of the server removed what another user of Ironic ran there.
     """
     bench = timed.bench(instance_uuid=fake.SERVER, provision_state=state)
     bench.ironic.infos[fake.NODE] = {'image_source': 'theirs'}
@@ -254,8 +254,11 @@ def test_deploy_of_another_user_of_ironic_is_left_alone(state, end, fields):
 
 
 @pytest.mark.parametrize('state', ['cleaning', 'clean wait'])
-def test_node_in_cleaning_without_a_description_is_let_be(state, caplog):
-    """Ironic has removed the description, and refuses to remove the uuid."""
+def test_node_in_cleaning_without_a_description_is_left_alone(state, caplog):
+    """It was taken for a foreign deploy, whose uuid Ironic did not remove.
+
+    Ironic removes the description of each server before it cleans a node.
+    """
     bench = fake.bench(instance_uuid=fake.SERVER, provision_state=state)
     bench.ironic.infos[fake.NODE] = {}
     bench.ironic.locked_count = 10_000
