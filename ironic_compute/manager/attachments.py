@@ -63,7 +63,8 @@ _NO_REFRESH = (
     'unshelve a server whose root disk is a volume'
 )
 
-# Nova's method without its decorators, which note an error of it.
+# Nova's method without its decorators, which save each of its errors as a
+# fault and in the server's action.
 _save_size = safe_utils.get_wrapped_function(
     nova_manager.ComputeManager.extend_volume
 )
@@ -121,10 +122,11 @@ class WaitingAttachments(nova_manager.ComputeManager):
     def extend_volume(
         self, context: Any, instance: Any, extended_volume_id: Any
     ) -> None:
-        """Save the new size of a volume.
+        """Save the new size of a volume that Cinder has extended.
 
-        Cinder has extended it, and no hypervisor has to pass the size on, for
-        which Nova would note an error in the action of the user, and a fault.
+        Nova then has the driver pass the size on to the server, which no
+        driver for bare metal can. That is no error here: the user would see it
+        in the server's action, and as a fault.
         """
         try:
             _save_size(self, context, instance, extended_volume_id)
@@ -138,9 +140,9 @@ class WaitingAttachments(nova_manager.ComputeManager):
     def _process_instance_event(self, instance: Any, event: Any) -> None:
         """Handle an event for which a thread may wait.
 
-        Neutron reports each port that Ironic binds or unbinds. Nothing waits
-        for that on bare metal, and Nova would warn of each one, so of each
-        deploy, as unexpected.
+        Neutron reports each port that Ironic binds or unbinds. No thread waits
+        for that on bare metal, so Nova would warn of an unexpected event for
+        each port of each deploy.
         """
         if event.name in _BINDINGS and event.status != 'failed':
             LOG.debug(
@@ -336,8 +338,8 @@ class WaitingAttachments(nova_manager.ComputeManager):
         """Forget the volumes that Cinder does not attach to a server.
 
         Nova does so before each reboot, and means to leave it out if Cinder
-        does not answer. But it expects only some of those errors, and ended
-        the reboot, also of a server without volumes.
+        does not answer. But it catches only some of those errors. The others
+        would end the reboot, also of a server without volumes.
         """
         try:
             super()._delete_dangling_bdms(context, instance, bdms)

@@ -124,11 +124,13 @@ class ForwardsBuilds(BuildMessages):
     ) -> None:
         """Send a build to the host that holds another node.
 
-        If the node of the message was pushed, and its row is older than Nova
-        18, this host takes the row's uuid for another node, which has no row.
+        A row that is older than Nova 18 has another uuid than its node. If the
+        message's node has such a row and was pushed to another host, ``node``
+        is the uuid of its row, and no node.
         """
         properties = request['filter_properties'] or {}
-        holder, own = forwarding.read_holder(context, node), request['node']
+        holder = forwarding.read_holder(context, node)
+        own = request['node']
         if not holder and forwarding.read_provider(context, own) == node:
             holder, node = forwarding.read_holder(context, own), own
         if holder is None or not forwarding.count_hop(properties):

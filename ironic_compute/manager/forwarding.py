@@ -94,9 +94,9 @@ def read_holder(context: Any, node: str) -> str | None:
 
 
 def read_provider(context: Any, node: str) -> str:
-    """Return the provider of a node whose row may be older than Nova 18.
+    """Return the uuid of a node's provider, which is that of its row.
 
-    The uuid of such a row, and of its provider, is not the node's. Blocks for
+    In a row that is older than Nova 18 it is not the node's uuid. Blocks for
     one RPC.
     """
     try:

@@ -24,8 +24,8 @@ DISABLED_TASKS = frozenset(
         # ``stray_instances`` frees each node in a thread of its own, because
         # a node that Ironic cannot free would delay all other tasks.
         '_cleanup_running_deleted_instances',
-        # It repeats reboots that hang; the driver waits for each one, and has
-        # no method for this task.
+        # It repeats reboots that hang. The driver waits until a reboot has
+        # ended, so it has no method for this task.
         '_poll_rebooting_instances',
         # Only hypervisors have the objects of these tasks.
         '_cleanup_incomplete_migrations',

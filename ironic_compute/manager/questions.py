@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions about a host or a server: an error is an answer, and no fault.
 
-nova-api waits for these messages and returns the error to its user. Nova also
-saves it as a fault of the server, and users see the last fault of a server in
-ERROR: ``openstack console log show``, or a page that tries each type of
-console, took the reason of a failed rebuild away.
+nova-api waits for these messages and returns the error to its user. Nova's
+manager also saves it as a fault of the server. Users see only the last fault
+of a server in ERROR, so ``openstack console log show``, or a dashboard that
+tries each type of console, would hide the reason of a failed rebuild.
 
-Ironic has no answer to some of the questions. Clients of compute API 2.88 have
-the uptime of each node asked in ``openstack hypervisor list --long``, and the
-log got an error with a traceback for each node.
+Ironic has no answer to some of the questions. Since compute API 2.88
+``openstack hypervisor list --long`` asks for the uptime of each node, and the
+log would have an error with a traceback for each node.
 
 Importing this module imports Nova's manager; see ``compute_manager``.
 """

@@ -113,12 +113,13 @@ class FreshCandidates(api.ComputeTaskAPI):
         self._volume_api = volume_api
 
     def build_instances(self, *args: Any, **kwargs: Any) -> None:
-        """Reschedule a build; anew, if it has lost its node to another one.
+        """Reschedule a build, to an alternate of its list or by the scheduler.
 
-        Anew as well if this host has refused it (see ``server_groups``).
-        Without a list of hosts it is scheduled anew, too, and ended if there
-        is none. Blocks for one RPC to the scheduler and some to the
-        conductor, and while the lease is not in force.
+        The scheduler is asked if the build has lost its node to another one,
+        if this host has refused it (see ``server_groups``), or if it has no
+        list. If there is no host the build is ended. Blocks for one RPC to the
+        scheduler and some to the conductor, and while the lease is not in
+        force.
 
         :raises oslo_messaging.MessagingTimeout: the scheduler does not answer,
             and there are no alternates
@@ -134,7 +135,7 @@ class FreshCandidates(api.ComputeTaskAPI):
         hosts: list[Any] = []
         may_try = _may_try_again(properties)
         is_anew = has_lost or alternates is None
-        # Without a list, the error is that of the build before this one.
+        # Without a list, the error in the properties is of an earlier try.
         if not is_anew and server_groups.note_refusal(properties):
             is_anew = may_try
         if is_anew:
@@ -415,7 +416,7 @@ def _may_try_again(filter_properties: dict[str, Any]) -> bool:
 def _no_host_error(
     server: str, filter_properties: dict[str, Any]
 ) -> Exception:
-    """Return the error that Nova's users know, with the last build's."""
+    """Return the error that Nova's users know, with that of the last try."""
     retry = filter_properties.get('retry') or {}
     reason = (
         f'Exceeded max scheduling attempts {retry.get("num_attempts")} for '

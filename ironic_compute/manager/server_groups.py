@@ -2,18 +2,18 @@
 """Server groups of builds that are scheduled anew.
 
 The message of a build has its server group as nova-api has read it: without
-the servers that joined later, and most often without the group's hosts. A host
-checks the policy again when it claims a node, so the scheduler would choose
-hosts that refuse the server, until no attempt is left. nova-conductor reads
-the group before it asks the scheduler (``setup_instance_group``).
+the servers that joined later, and most often without the group's hosts. With
+that group the scheduler would choose hosts that refuse the server, because a
+host checks the policy again when it claims a node. So the group is read again
+before, as nova-conductor does it (``setup_instance_group``).
 
-The scheduler hears of a new server on a host when it is built, or within two
-minutes. Servers of an anti-affinity group that are requested at once may
-therefore be given one host, which refuses all but the first. As a host has
-many nodes, their alternates may be on that host as well. Hosts that have
-refused a server are left out, as long as they would refuse it again: two
+The scheduler learns of a new server on a host when it is built, or within two
+minutes. So servers of an anti-affinity group that are requested at once may be
+given one host, which refuses all but the first. As a host has many nodes,
+their alternates may be on that host as well. Therefore hosts that have refused
+a server are left out, but only as long as they would refuse it again: two
 servers that begin on one host at the same moment are both refused there, and
-an affinity group may have come to the host that refused one of its servers.
+other servers of an affinity group may have come to the host that refused one.
 """
 
 from collections.abc import Mapping
@@ -55,10 +55,10 @@ def leave_out_refused(
 def renew_group(request: Mapping[str, Any], spec: Any, server: str) -> None:
     """Put the present server group into a request spec.
 
-    The scheduler then chooses no host that has refused the server, unless that
-    host would take it now, which is forgotten as a refusal. Blocks for two
-    RPCs if the server has a group. A conductor without the API database cannot
-    answer; the group then stays as it was.
+    Also leaves out the hosts that have refused the server, and forgets the
+    refusals of those that would take it now. Blocks for two RPCs if the server
+    has a group. A conductor without the API database cannot answer; the group
+    then stays as it was.
 
     :param request: the arguments of ``build_instances``
     """
@@ -78,8 +78,8 @@ def renew_group(request: Mapping[str, Any], spec: Any, server: str) -> None:
 def _is_refused_by(group: Any, host: str) -> bool:
     """Return whether a host that has refused a server would do so again.
 
-    It has room for no other server of an anti-affinity group if it still has
-    one, and for any server of an affinity group that is there or nowhere.
+    With anti-affinity it does while it has a server of the group, with
+    affinity while the group is on other hosts only.
     """
     if group.policy == 'affinity':
         return bool(group.hosts) and host not in group.hosts

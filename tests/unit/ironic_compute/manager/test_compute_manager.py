@@ -285,7 +285,10 @@ def test_only_a_deploy_of_the_node_that_nova_knows_is_continued(
 
 
 def test_deploy_of_another_user_of_ironic_is_not_continued() -> None:
-    """The worker was killed when it had just reserved the node."""
+    """The worker was killed when it had just reserved the node.
+
+    The server was ACTIVE on a machine that runs something else.
+    """
     bench = fake.bench_with_server()
     bench.ironic.infos[fake.NODE] = {'image_source': 'theirs'}
     server = fake.unsaved_server(vm_state='building', task_state='networking')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of which events of Neutron and Cinder an operator reads in the log."""
+"""Events of Neutron and Cinder that are no faults on bare metal."""
 
 import logging
 import types
@@ -44,10 +44,10 @@ def test_ports_that_ironic_binds_are_expected(
 def test_extended_volume_is_no_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Cinder has done it, and no hypervisor has to pass the size on.
+    """The server's action had an error, and its last fault was replaced.
 
-    The action of the user had an error, and a server in ERROR showed the fault
-    in place of its reason.
+    Cinder has done all there is to do: no hypervisor has to pass the new size
+    on.
     """
     ends: list[Any] = []
     device = types.SimpleNamespace(

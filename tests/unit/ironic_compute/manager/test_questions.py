@@ -69,7 +69,7 @@ def test_question_without_an_answer_is_no_fault(
 ) -> None:
     """The caller gets the error; the server keeps the fault that it has.
 
-    oslo.messaging logs any other error than an expected one with a traceback.
+    oslo.messaging logs an error with a traceback unless it is expected.
     """
     faults: list[Any] = []
     for kind in ('legacy', 'versioned'):

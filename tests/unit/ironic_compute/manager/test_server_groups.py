@@ -96,7 +96,7 @@ def _schedule(group: Any) -> Any:
 
 
 def test_scheduler_gets_the_present_group(conductor: _Conductor) -> None:
-    """It would choose the host of s2, which refuses the server."""
+    """Without s2 it chose the host of s2, which refused the server."""
     found = _schedule(_group('s1'))
     assert (found.members, found.hosts) == (['s1', 's2'], ['c2'])
 
@@ -186,7 +186,10 @@ class _Build:
 
 
 def test_host_that_has_refused_a_server_is_left_out() -> None:
-    """It has many nodes, and the scheduler does not know its new servers."""
+    """The alternates were on the same host, until no attempt was left.
+
+    A host has many nodes, and the scheduler does not know its new servers.
+    """
     build = _Build()
     assert build.fail(_REFUSED) == ['c9', CONF.host]
     assert build.claimed == ['c2']
@@ -210,8 +213,8 @@ def test_host_that_would_not_refuse_a_server_again_is_not_left_out(
 ) -> None:
     """Two servers of a group that begin at the same moment are both refused.
 
-    That is on one host with anti-affinity, and on two with affinity. Without
-    the hosts, which have room for them, the servers ended in ERROR.
+    With anti-affinity that happens on one host, with affinity on two. These
+    hosts were left out for good, so a server ended in ERROR.
     """
     conductor.policy, conductor.hosts = policy, hosts
     build = _Build()
@@ -223,7 +226,7 @@ def test_host_that_would_not_refuse_a_server_again_is_not_left_out(
 
 @pytest.mark.parametrize('attempts_count', [1, CONF.scheduler.max_attempts])
 def test_user_learns_that_the_group_has_no_host(attempts_count: int) -> None:
-    """In a small pool, that is why a server could not be built."""
+    """The fault named no reason if the last host had refused the server."""
     build = _Build(attempts_count)
     build.fail(_REFUSED)
     assert build.fault.endswith('Last exception: Anti-affinity')
