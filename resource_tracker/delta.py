@@ -166,8 +166,8 @@ def _description_writes(
     known: KnownProvider, wanted: WantedProvider, our_traits: frozenset[str]
 ) -> tuple[Write, ...]:
     writes: list[Write] = []
-    others = {t for t in known.traits - our_traits if not _is_of_computes(t)}
-    traits = wanted.traits | others
+    kept = {t for t in known.traits - our_traits if not _is_set_by_computes(t)}
+    traits = wanted.traits | kept
     if traits != known.traits:
         writes.append(PutTraits(known.uuid, traits))
     if wanted.aggregates is not None:
@@ -179,12 +179,12 @@ def _description_writes(
     return tuple(writes)
 
 
-def _is_of_computes(trait: str) -> bool:
+def _is_set_by_computes(trait: str) -> bool:
     """Return whether only compute services set a trait.
 
-    It is removed even if ``our_traits`` does not have it. Nova's own driver,
-    or a host before ``[compute] image_type_exclude_list`` was set there, may
-    have set the trait of a type of images.
+    Such a trait is removed even if ``our_traits`` does not have it: Nova's own
+    driver may have set the trait of an image type, or a host before the type
+    was in its ``[compute] image_type_exclude_list``.
     """
     is_image_type = trait.startswith('COMPUTE_IMAGE_TYPE_')
     return is_image_type or trait == COMPUTE_STATUS_DISABLED

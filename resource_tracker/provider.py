@@ -138,7 +138,7 @@ def why_not_schedulable(facts: NodeFacts, situation: Situation) -> str | None:
 
     The node's owner and lessee have no influence. Nor has a disabled Service,
     because a trait keeps builds off its nodes. A part of a machine, such as a
-    smart NIC, may be held still if an older release has made its record.
+    smart NIC, is in no pool, but an older release may have made its record.
     """
     reasons = (
         (not facts.resource_class, 'its resource_class is not set in Ironic'),
@@ -250,7 +250,7 @@ def _capability_traits(
     if not keys:
         return {}
     return {
-        # Nova strips the key only, and an operator may write "key: value".
+        # Only the key is stripped before, as in Nova; "key: value" is valid.
         key: os_traits.normalize_name(f'{key}_{value.strip()}')
         for key, value in capabilities_of(facts).items()
         if key in keys

@@ -51,8 +51,8 @@ class ReportLog:
     def log_missing_class(self, facts: NodeFacts) -> None:
         """Log once that a submitted node has no resource class.
 
-        Not before it is in use: a warning for each node that is enrolled would
-        be wrong, and none would follow when the class is really missed.
+        A node that is still enrolled or inspected is left out: the warning
+        would be wrong, and it would not come again when the class is missed.
         """
         node = facts.uuid
         with self._lock:

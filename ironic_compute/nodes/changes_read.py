@@ -16,9 +16,9 @@ from resource_tracker.node import NodeFacts, NodeId
 # More nodes than this are not told: the message would cost more than the reads
 # that it saves.
 _TOLD_MAX = 500
-# The fields that tell two states of a node apart. ``reservation`` is another
-# one with each lock, and nothing depends on it. No list has a node with a
-# ``parent_node``.
+# The fields that tell two states of a node apart. ``reservation`` changes with
+# each lock, and nothing depends on it. ``parent_node`` is None in each list,
+# because Ironic's lists leave other nodes out.
 STATE_FIELDS = tuple(
     field.name
     for field in dataclasses.fields(NodeFacts)

@@ -99,9 +99,8 @@ def make_reconciler(
 def warn_of_provider_files(folder: str) -> None:
     """Warn if an operator describes providers in files of Nova.
 
-    Nova's own tracker adds the traits and inventories of these files. Here
-    they would be missing without a word, and flavors that ask for them would
-    find no node any more.
+    Nova's own tracker adds the traits and inventories of these files, and this
+    one does not. Flavors that ask for them find no node any more.
 
     :param folder: ``[compute] provider_config_location``
     """

@@ -266,16 +266,16 @@ class Draining:
         if not is_settled or self._held_nodes.host in status.ring.hosts:
             return
         terms = Terms(changes_zone=order.changes_zone)
-        plan = self._plan_moves(terms) if self._may_move(order) else None
+        plan = self._plan_moves(terms) if self._needs_plan(order) else None
         self._move_some(plan or (), order, terms)
         if order.retires:
             self._end_host(is_empty=plan == [])
 
-    def _may_move(self, order: DrainOrder) -> bool:
-        """Return whether a plan is needed: a node can go, or none is left.
+    def _needs_plan(self, order: DrainOrder) -> bool:
+        """Return whether a server may move now, or no node is left.
 
-        A plan reads all servers of the host. With a limit of ten servers in a
-        minute, twelve plans would be made for them, for hours.
+        A plan reads all servers of the host. While the limit of moves in a
+        minute is reached, a plan in each round would read them for nothing.
         """
         is_limited = self._limit.wait_s(order.limit) > 0.0
         return not (is_limited and self._held_nodes.rows())

@@ -20,9 +20,9 @@ _MOVABLE = frozenset(
     {vm_states.ACTIVE, vm_states.STOPPED, vm_states.RESCUED, vm_states.ERROR}
 )
 _P = ProvisionState
-# Ironic neither deploys nor removes a server in these states, nor does it
-# change the mode in which the server runs, until somebody asks it to. A node
-# whose service has failed, or that an operator holds, may stay so for days.
+# In these states Ironic neither deploys nor removes a server, nor does it
+# change the mode in which the server runs, until it gets a request. A node
+# whose service has failed, or is held by an operator, may stay so for days.
 _AT_REST = frozenset(
     {
         _P.ACTIVE,

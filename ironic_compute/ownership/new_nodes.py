@@ -200,8 +200,8 @@ class NewNodes:
     def _notice_lost_host(self) -> None:
         """Have the rows of other hosts' nodes read if a host has gone.
 
-        Nova deletes the rows of a host together with its Service, and no
-        message says so. Its nodes would be without a holder until an audit.
+        Nova deletes the rows of a host together with its Service record, and
+        sends no message. Nobody would hold these nodes until the next audit.
         """
         find = self._services.find_record
         live = frozenset(host for host in self._pool.known if find(host))

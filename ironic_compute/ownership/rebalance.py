@@ -300,8 +300,8 @@ class Rebalancer:
     def why_not_pushed(self, node: NodeId) -> str | None:
         """Return why a free node was not pushed in the last rounds, or None.
 
-        What stops all pushes comes first: no round looks then whether Nova has
-        the server still. Any thread may call; it does not block.
+        A reason that stops all pushes comes first: no round checks then
+        whether Nova still has the server. Any thread may call; does not block.
         """
         why_none = self._foreign.why_not_pushed()
         if why_none is not None or node not in self._with_server:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells others that a deploy which recovery has waited for has ended.
+"""Reports the end of an interrupted deploy, as Nova's manager would have done.
 
-Nova sends a notification at the end of a build, rebuild or unshelve, and notes
-the end in the event of the server's action. The worker that began the deploy
-has ended before, so Designate made no records for the server, a billing system
-did not know that it runs, and the user saw an event without an end.
+Nova sends a notification at the end of a build, rebuild or unshelve, and ends
+the event of the server's action. The worker that began the deploy is gone, so
+the one that has waited for the deploy does both. Otherwise Designate makes no
+records for the server, a billing system does not know that it runs, and the
+user sees an event without an end.
 """
 
 import functools
@@ -26,12 +27,12 @@ _END = fields.NotificationPhase.END
 
 @attrs.frozen
 class _Kind:
-    """What Nova's manager tells at the end of one kind of deploy.
+    """What Nova's manager reports at the end of one kind of deploy.
 
     :param name: of the unversioned notification
-    :param method: of Nova's manager, whose name its event has
+    :param method: of Nova's manager, after which the event is named
     :param send: sends the versioned notification
-    :param extra: what else the unversioned notification says
+    :param extra: further fields of the unversioned notification
     """
 
     name: str
@@ -43,7 +44,8 @@ class _Kind:
 def report_end(context: Any, instance: Any, former: str) -> None:
     """Send the notifications of the end of a deploy, and end its event.
 
-    The server is saved already. Raises nothing: nobody would do it again.
+    The server is saved before. Raises nothing, because no later round would
+    repeat it.
 
     :param context: has the id of the request for the deploy
     :param former: the VM state of the server before the deploy
@@ -99,7 +101,7 @@ def _notify_versioned(context: Any, instance: Any, kind: _Kind) -> None:
 
 
 def _end_event(context: Any, instance: Any, kind: _Kind) -> None:
-    """End the event of the action; fails if a newer action came since."""
+    """End the event of the action; fails if there is a newer action."""
     objects.InstanceActionEvent.event_finish(
         context,
         instance.uuid,

@@ -164,9 +164,9 @@ class InterruptedDeploys:
             return
         if is_new:
             _note_access_addresses(instance)
-        # Before the time of the launch is set: ``force_config_drive`` counts
-        # only for a server without one. Unless the record has the drive, a
-        # rebuild or unshelve makes none.
+        # A later rebuild or unshelve makes a config drive only if the record
+        # has one. It must be noted before the time of the launch is set, after
+        # which ``force_config_drive`` does not count any more.
         configdrive.update_instance(instance)
         # Nova stops a server that was stopped before its rebuild; a later
         # round of recovery does this.
@@ -193,8 +193,8 @@ def find_started_deploy(
     """Return the node whose deploy for a server has started; else None.
 
     A worker may have reserved a node just after another user of Ironic had
-    deployed it, and have ended before it gave the node back. That deploy is
-    not the server's.
+    deployed it, and have ended before it gave the node back. Such a deploy is
+    not the server's, and does not count.
     """
     facts = client.read_node_of_instance(instance.uuid)
     is_started = decisions.is_deploy_started(

@@ -44,9 +44,9 @@ class LostBuilds:
     build, whose delete is finished. A failed build is found by its allocation;
     therefore its Instance is saved before the allocation is deleted. A server
     whose unshelve was lost is shelved as before. A build or unshelve that has
-    no allocation is ended by any host, and so is a build whose node is in
-    nobody's hands: it is gone from Ironic, or an operator has deleted the
-    Service of its host.
+    no allocation is ended by any host, and so is a build whose node no host
+    holds: the node is gone from Ironic, or an operator has deleted the Service
+    of its host.
 
     :param list_allocated_nodes: returns the nodes on which a server has an
         allocation; one request to Placement
@@ -83,10 +83,10 @@ class LostBuilds:
         self._begin('lost-builds', self._check_all)
 
     def wait_anew(self) -> None:
-        """Wait for ``lost_s`` anew: messages may have waited unsent.
+        """Have each build unchanged for ``lost_s`` from now on.
 
-        Nova-conductor could send none while RabbitMQ was away, and may still
-        have many to send.
+        nova-conductor could send no message while RabbitMQ was away, and may
+        still have many to send.
         """
         self._first_seen_s = {}
 
@@ -185,8 +185,8 @@ class LostBuilds:
         held = self._held_nodes.rows()
         if any(node in held for node in nodes):
             return True
-        # The next unshelve may have another allocation by the time at which a
-        # slow host deletes it; a failed build never gets another one.
+        # A user may repeat an unshelve, and a slow host would delete the new
+        # allocation. A build that has failed gets no new one.
         return not _is_unshelving(instance) and not self._list_rows(
             context, nodes
         )
@@ -208,7 +208,7 @@ class LostBuilds:
             # have begun a new one, whose allocation must stay.
             return
         if not self._is_old((instance.uuid, checked_at)):
-            return  # RabbitMQ was away since the check.
+            return  # RabbitMQ or the lease was away since the check.
         if instance.task_state == task_states.DELETING:
             self._finish_delete(context, instance)
         elif instance.vm_state in LOST_STATES:

@@ -114,10 +114,10 @@ def test_foreign_trait_stays_and_ours_goes():
 @pytest.mark.parametrize(
     'trait', [COMPUTE_STATUS_DISABLED, 'COMPUTE_IMAGE_TYPE_QCOW2']
 )
-def test_t6_disabled_trait_is_removed_even_if_its_setter_is_unknown(trait):
-    """The trait of a disabled host is removed even if its setter is unknown.
+def test_t6_trait_of_computes_is_removed_even_if_its_setter_is_unknown(trait):
+    """A node would stay disabled, or offered for an excluded image type.
 
-    Only a compute service sets this trait, or that of a type of images.
+    Only compute services set these traits.
     """
     known = _known(traits=OURS | {trait})
     (write,) = plan_writes(known, _wanted())

@@ -121,7 +121,10 @@ def test_fault_of_ours_comes_with_its_traceback(caplog):
 
 
 def test_node_without_a_class_is_named_once(lines):
-    """A node without resource class is logged once until it has one."""
+    """A node without resource class is logged once until it has one.
+
+    While it is enrolled or inspected, its class may still follow.
+    """
     report_log, classless = ReportLog(), changed(resource_class=None)
     for state in ('enroll', 'verifying', 'manageable', 'inspect wait'):
         enrolled = changed(resource_class=None, provision_state=state)

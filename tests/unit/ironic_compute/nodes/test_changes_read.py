@@ -28,9 +28,9 @@ NOT_PRINTED = {'reservation', 'parent_node', 'read_at_s'}
     'name', [field.name for field in dataclasses.fields(NodeFacts)]
 )
 def test_fingerprint_shows_each_difference(name: str) -> None:
-    """But a lock shows nothing, nor does the time of the read.
+    """A lock and the time of a read are no differences.
 
-    No list has a node with a parent.
+    Nor is a parent node, because no list has such a node.
     """
     value = OTHER.get(name, 3.0 if name == 'read_at_s' else 'other')
     changed = dataclasses.replace(FACTS, **{name: value})  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a deploy that recovery has waited for is told to others."""
+"""The end of a deploy that recovery has waited for is reported."""
 
 import types
 from typing import Any
@@ -13,20 +13,20 @@ from ironic_compute.recovery import deploy_ends
 
 objects.register_all()
 
-_TELLERS = ('create', 'rebuild', 'action')
+_VERSIONED = ('create', 'rebuild', 'action')
 
 
 class _Nova:
-    """Records what Nova's functions are told, in place of sending it."""
+    """Records the calls of Nova's functions, which then send nothing."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.told: list[Any] = []
+        self.sent: list[Any] = []
         self.is_broken = False
         monkeypatch.setattr(
             rpc, 'get_notifier', lambda service, host: (service, host)
         )
         monkeypatch.setattr(utils, 'notify_about_instance_usage', self._usage)
-        for name in _TELLERS:
+        for name in _VERSIONED:
             monkeypatch.setattr(
                 utils, f'notify_about_instance_{name}', self._versioned(name)
             )
@@ -34,8 +34,8 @@ class _Nova:
             objects.InstanceActionEvent, 'event_finish', self._finish
         )
 
-    def _note(self, *told: Any) -> None:
-        self.told.append(told)
+    def _note(self, *values: Any) -> None:
+        self.sent.append(values)
         if self.is_broken:
             raise ValueError('no answer')
 
@@ -45,12 +45,12 @@ class _Nova:
         self._note(*notifier, suffix)
 
     def _versioned(self, name: str) -> Any:
-        def tell(
+        def send(
             context: Any, instance: Any, host: str, phase: str, **others: Any
         ) -> None:
             self._note(host, others.get('action', name), phase)
 
-        return tell
+        return send
 
     def _finish(
         self, context: Any, server: str, name: str, *, want_result: bool
@@ -83,12 +83,12 @@ def _report(former: str) -> None:
         ),
     ],
 )
-def test_the_end_of_a_deploy_is_told(
+def test_the_end_of_a_deploy_is_reported(
     nova: _Nova, former: str, name: str, event: str
 ) -> None:
     """Designate made no records for a server, and its event had no end."""
     _report(former)
-    assert nova.told == [
+    assert nova.sent == [
         ('compute', 'c1', f'{name}.end'),
         ('c1', name, 'end'),
         ('req-1', 's1', event),
@@ -96,7 +96,7 @@ def test_the_end_of_a_deploy_is_told(
 
 
 def test_no_error_reaches_recovery(nova: _Nova) -> None:
-    """The server is saved, so no later round would tell the end again."""
+    """The server is saved, so no later round would report the end again."""
     nova.is_broken = True
     _report(vm_states.BUILDING)
-    assert len(nova.told) == 3
+    assert len(nova.sent) == 3

@@ -92,7 +92,7 @@ def test_finished_deploy_leaves_a_running_server() -> None:
 def test_others_are_told_of_the_end_of_a_deploy(
     vm_state: str, task_state: str, monkeypatch: Any, *, fails: bool
 ) -> None:
-    """Once it has ended well, and is saved."""
+    """A deploy that has failed is not reported as one that has ended."""
     monkeypatch.setattr(
         'nova.compute.utils.add_instance_fault_from_exc', lambda *args: None
     )
@@ -383,7 +383,7 @@ def _vif(port: str, label: str, *addresses: str) -> model.VIF:
 def test_server_has_the_access_addresses_that_nova_conf_names(
     name: str | None, addresses: tuple[str | None, str | None], conf: Any
 ) -> None:
-    """A build that was not interrupted has them, too."""
+    """Only builds that were not interrupted had them."""
     conf.config(default_access_ip_network_name=name)
     server = make_server(vm_states.BUILDING, tasks.SPAWNING)
     server.access_ip_v4 = server.access_ip_v6 = None
