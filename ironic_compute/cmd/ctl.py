@@ -100,9 +100,10 @@ class NodeForget(NodeArgument):
 
     Use it for a node that is still in Ironic, but with another conductor group
     or shard than this pool has, if no daemon of its new pool is up. Otherwise
-    the node goes to that pool by itself. The host that holds the node removes
-    its compute node record and its provider, if the node has no server and no
-    allocation.
+    the node goes to that pool by itself. Use it also for a node that has a
+    parent node in Ironic, such as a smart NIC, which is in no pool. The host
+    that holds the node removes its compute node record and its provider, if
+    the node has no server and no allocation.
     """
 
     def take_action(self, parsed_args: Any) -> None:

@@ -271,9 +271,10 @@ def gate_placement(client: Any, gate: Gate, traffic: Traffic) -> None:
 
 
 def _writing_once(adapter: Any, gate: Gate) -> Any:
-    """Let an adapter of keystoneauth1 send each write once; return it.
+    """Let an adapter send each write once, with the lease; return it.
 
-    What ``[placement]`` of nova.conf says would be sent without the lease.
+    The repeats that ``[placement]`` of nova.conf may set would be sent without
+    the lease.
     """
     gate_transport(adapter.session, gate)
     for name in _PLACEMENT_WRITES:
