@@ -200,7 +200,7 @@ class Walk:
     def _lose_rows(self) -> None:
         """Have somebody delete the record of one node of each host.
 
-        Of that no worker is told, and no host has gone.
+        No worker is told of it, and no host is gone.
         """
         cloud = self._world.cloud
         live = (row for row in cloud.nova.rows.values() if not row.deleted)

@@ -29,7 +29,10 @@ _VALUES = {
 def test_notifications_come_from_the_virtual_host_of_ironic(
     is_quorum: bool, is_tls: bool
 ) -> None:
-    """The role os_ironic names it with a slash without quorum queues."""
+    """From Nova's virtual host none arrived, and changes were seen late.
+
+    Without quorum queues the role os_ironic begins its name with a slash.
+    """
     text = render(
         _OVERRIDES['ironic_compute']['notification_transport_url'],
         **_VALUES,

@@ -115,7 +115,7 @@ def test_list_is_filtered_by_the_pool(conf, http, gate):
 
 
 def test_shard_is_compared_without_its_case(conf, http, gate):
-    """Ironic's own comparison ignores it, so Nova's driver had the node."""
+    """The daemons ignored a node that Ironic lists and Nova's driver has."""
     conf.set_override('shard', 'rack1', 'ironic')
     nodes = [record(shard='Rack1'), record(OTHER, shard=None)]
     http.get(f'{URL}/v1/nodes/', json={'nodes': nodes})
@@ -124,7 +124,10 @@ def test_shard_is_compared_without_its_case(conf, http, gate):
 
 
 def test_part_of_a_machine_is_in_no_pool(client, http):
-    """Ironic's lists leave a smart NIC out, but a read shows it."""
+    """A smart NIC got a record and builds after a notification.
+
+    Ironic's lists leave it out, but a read shows it.
+    """
     http.get(f'{URL}/v1/nodes/{NODE}', json=record(parent_node=OTHER))
     assert not client.is_in_pool(client.read_node(NODE))
     assert client.is_in_pool(facts(parent_node=None))

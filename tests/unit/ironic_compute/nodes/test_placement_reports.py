@@ -61,7 +61,7 @@ def test_each_host_has_a_file_of_its_own():
 
 
 def test_files_of_nova_about_providers_are_named(caplog, tmp_path):
-    """Nova's tracker adds their traits to providers, and this one does not."""
+    """They were ignored without a word, unlike by Nova's own tracker."""
     for folder in (tmp_path, tmp_path / 'none', ''):
         placement_reports.warn_of_provider_files(str(folder))
     assert caplog.records == []

@@ -17,7 +17,10 @@ def test_node_of_a_row_is_its_hypervisor_hostname() -> None:
 
 
 def test_provider_of_a_row_before_nova_18_is_that_of_its_node() -> None:
-    """Its uuid is not the node's; one without a row is another host's."""
+    """Its uuid is not the node's; one without a row here keeps its own.
+
+    Each build on such a node was dropped as one of another node.
+    """
     rows = {
         NodeId(node): objects.ComputeNode(uuid=uuid, hypervisor_hostname=node)
         for node, uuid in (('n1', 'row-uuid'), ('n2', 'n2'))

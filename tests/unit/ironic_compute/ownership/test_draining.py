@@ -603,7 +603,10 @@ def test_limit_holds_for_a_minute(desk: Drained) -> None:
 def test_node_that_lost_its_server_in_ironic_alone_is_said_to_stay(
     desk: Drained,
 ) -> None:
-    """Somebody undeployed the node in Ironic, which still needs its host."""
+    """A drain waited for a node that somebody undeployed, and did not say why.
+
+    The node stays with its host, because Nova still has the server there.
+    """
     desk.change_node(instance_uuid=None, provision_state='available')
     desk.one.audit()
     desk.order()
@@ -615,7 +618,10 @@ def test_node_that_lost_its_server_in_ironic_alone_is_said_to_stay(
 def test_node_that_has_lost_its_server_waits_for_a_stock_nova_compute(
     desk: Drained,
 ) -> None:
-    """No round is run while that is up, so none finds the server deleted."""
+    """The plan named a server that Nova has deleted meanwhile.
+
+    No round runs while a stock nova-compute is up, so none looks for servers.
+    """
     desk.change_node(instance_uuid=None, provision_state='available')
     desk.one.audit()
     desk.order()
