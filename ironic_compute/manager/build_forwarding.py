@@ -131,8 +131,10 @@ class ForwardsBuilds(BuildMessages):
         properties = request['filter_properties'] or {}
         holder = forwarding.read_holder(context, node)
         own = request['node']
-        if not holder and forwarding.read_provider(context, own) == node:
-            holder, node = forwarding.read_holder(context, own), own
+        if not holder:
+            row = forwarding.read_row(context, own)
+            if row is not None and str(row.uuid) == node:
+                holder, node = forwarding.holder_in(row), own
         if holder is None or not forwarding.count_hop(properties):
             LOG.warning(
                 'Server %(server)s has node %(node)s by now, but its build '

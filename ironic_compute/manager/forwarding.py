@@ -79,18 +79,29 @@ def restart_hops(filter_properties: dict[str, Any]) -> None:
     filter_properties.pop(HOPS, None)
 
 
+def read_row(context: Any, node: str) -> Any | None:
+    """Return the row of a node; None if it has none. Blocks for one RPC.
+
+    It is read by the node's name, because the uuid of a row that was created
+    before Nova 18 is not the node's.
+    """
+    try:
+        return objects.ComputeNode.get_by_nodename(context, node)
+    except nova_exception.ComputeHostNotFound:
+        return None
+
+
+def holder_in(row: Any | None) -> str | None:
+    """Return the host in a node's row; None without a row."""
+    return str(row.host) if row is not None and row.host else None
+
+
 def read_holder(context: Any, node: str) -> str | None:
     """Return the host in a node's row; None without a row.
 
     Blocks for one RPC.
     """
-    try:
-        # The row is read by the node's name, because the uuid of a row that
-        # was created before Nova 18 is not the node's.
-        row = objects.ComputeNode.get_by_nodename(context, node)
-    except nova_exception.ComputeHostNotFound:
-        return None
-    return str(row.host) if row.host else None
+    return holder_in(read_row(context, node))
 
 
 def read_provider(context: Any, node: str) -> str:
@@ -99,7 +110,5 @@ def read_provider(context: Any, node: str) -> str:
     In a row that is older than Nova 18 it is not the node's uuid. Blocks for
     one RPC.
     """
-    try:
-        return str(objects.ComputeNode.get_by_nodename(context, node).uuid)
-    except nova_exception.ComputeHostNotFound:
-        return node
+    row = read_row(context, node)
+    return node if row is None else str(row.uuid)
